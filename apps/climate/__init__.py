@@ -1,0 +1,1 @@
+"""Climate segmentation: weather events, or any labelled field, on maps read with xarray."""

@@ -1,0 +1,192 @@
+"""Which samples files hold: an instant each, its variables in one file or spread over several."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.climate.fields import Channel, Field, find_field, open_fields
+from apps.climate.grid import Grid
+from scadl_core.errors import DataError, nearest
+
+SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5")
+Paths = str | Path | Iterable[str | Path]
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """A sort key by which ``map-2`` comes before ``map-10``."""
+    parts = re.split(r"(\d+)", text)
+    return [(int(part) if part.isdecimal() else -1, part) for part in parts]
+
+
+def find_files(paths: Paths) -> list[Path]:
+    """Finds the data files that a path means, in natural order.
+
+    Args:
+        paths: A file, a folder (with its subfolders), a glob pattern, or several of them.
+
+    Raises:
+        DataError: One of them means no file.
+    """
+    files: set[Path] = set()
+    for item in [paths] if isinstance(paths, str | Path) else paths:
+        path = Path(item).expanduser()
+        folder = path.is_dir()
+        found = [path] if path.exists() else []
+        if folder or not found:
+            found = list(path.rglob("*") if folder else _glob(path))
+            found = [file for file in found if file.is_file() and not file.name.startswith(".")]
+        if folder:
+            found = [file for file in found if file.suffix.lower() in SUFFIXES]
+        if not found:
+            raise DataError(_no_file(path))
+        files.update(found)
+    return sorted(files, key=lambda file: natural(str(file)))
+
+
+def _glob(pattern: Path) -> Iterable[Path]:
+    anchor = Path(pattern.anchor)
+    return anchor.glob(str(pattern.relative_to(anchor)))
+
+
+def _no_file(path: Path) -> str:
+    if path.is_dir():
+        return f"data.path: the folder {path} holds no file ending in {', '.join(SUFFIXES)}"
+    folder = next(parent for parent in path.parents if parent.is_dir())
+    there = ", ".join(sorted(item.name for item in folder.iterdir())[:8])
+    return f"data.path: no file matches {path}; the folder {folder} holds {there or 'nothing'}"
+
+
+class Catalogue:
+    """The samples in files: one wherever every channel has the same key, a time or else a name.
+
+    Attributes:
+        files: Every file looked into.
+        names: The channels: inputs, then the target, if any.
+        fields: Each channel in each file that has it.
+        keys: The samples, in order.
+        warnings: What was left out.
+    """
+
+    def __init__(
+        self, files: Sequence[Path], inputs: Sequence[str], target: str | None = None
+    ) -> None:
+        """Looks into each file once.
+
+        Args:
+            files: The files.
+            inputs: Channels, such as ``TMQ`` or ``t@500hPa``.
+            target: The label variable, if any.
+
+        Raises:
+            DataError: A file cannot be read; a channel is in no file, or twice; grids or calendars
+                differ; no sample has all channels.
+        """
+        self.files = list(files)
+        self.names = [*inputs, *([target] if target else [])]
+        self.fields: dict[str, list[Field]] = {name: [] for name in self.names}
+        self.warnings: list[str] = []
+        known = {name for file in self.files for name in self._scan(file)}
+        for name, fields in self.fields.items():
+            if not fields:
+                key = "data.target" if name == target else "data.inputs"
+                raise DataError(f"{key}: {self._missing(name, known)}")
+        self._check_alike()
+        self._places = {name: self._index(name) for name in self.names}
+        self._spread_constants()
+        self.keys = self._complete_keys()
+
+    def _scan(self, file: Path) -> list[str]:
+        with open_fields(file) as dataset:
+            for name in self.names:
+                channel = Channel.parse(name)
+                if channel.variable in dataset.variables:
+                    self.fields[name].append(find_field(dataset, file, channel))
+            return [str(variable) for variable in dataset.data_vars]
+
+    def _missing(self, name: str, known: set[str]) -> str:
+        variable, count = Channel.parse(name).variable, len(self.files)
+        where = self.files[0] if count == 1 else f"any of {count} files such as {self.files[0]}"
+        return f"variable {variable!r} is not in {where}{nearest(variable, known)}"
+
+    def _check_alike(self) -> None:
+        fields = [field for fields in self.fields.values() for field in fields]
+        first, dated = fields[0], next((field for field in fields if field.calendar), fields[0])
+        for field in fields:
+            advice = "make them alike, or leave one out of data.path"
+            both = f"{first.path} and {field.path}"
+            if difference := first.grid.difference(field.grid):
+                raise DataError(f"{both} are on differing grids: {difference}; {advice}")
+            if field.calendar not in ("", dated.calendar):
+                both = f"{dated.path} ({dated.calendar}) and {field.path} ({field.calendar})"
+                raise DataError(f"{both} have differing calendars; {advice}")
+
+    def _index(self, name: str) -> dict[str, tuple[Field, int]]:
+        places: dict[str, tuple[Field, int]] = {}
+        for field in self.fields[name]:
+            for index, key in enumerate(field.keys):
+                if key in places:
+                    both = f"{places[key][0].path} and again in {field.path}"
+                    raise DataError(f"{name} of {key} is in {both}; leave one out of data.path")
+                places[key] = field, index
+        return places
+
+    def _spread_constants(self) -> None:
+        """Lets a lone field without a time, such as a land mask, serve every sample."""
+        lone = {name for name, fields in self.fields.items() if len(fields) == 1}
+        constant = {name for name in lone if not self.fields[name][0].time}
+        constant = {name for name in constant if len(self._places[name]) == 1}
+        if len(constant) < len(self.fields):
+            changing = self.fields.keys() - constant
+            keys = [key for name in changing for key in self._places[name]]
+            for name in constant:
+                self._places[name] = dict.fromkeys(keys, (self.fields[name][0], 0))
+
+    def _complete_keys(self) -> list[str]:
+        in_any = {key for places in self._places.values() for key in places}
+        in_all = in_any.intersection(*self._places.values())
+        lost = []
+        for name, places in self._places.items():
+            if absent := sorted(in_any - places.keys(), key=natural):
+                lost.append(f"{len(absent)} of {len(in_any)} samples lack {name}, as {absent[0]}")
+        if not in_all:
+            found = "; ".join(lost) or "the files hold none"
+            advice = "samples are matched by time, or by file name where there is none"
+            raise DataError(f"no sample has all of {', '.join(self.names)}: {found}; {advice}")
+        self.warnings += [f"{text}; they are left out" for text in lost]
+        return sorted(in_all, key=natural)
+
+    @property
+    def grid(self) -> Grid:
+        """The grid of all files."""
+        return self.fields[self.names[0]][0].grid
+
+    def place(self, name: str, key: str) -> tuple[Field, int]:
+        """The field, and the position in it, that holds a channel of a sample."""
+        return self._places[name][key]
+
+    def read(self, key: str) -> NDArray[np.float64]:
+        """Reads a sample.
+
+        Returns:
+            Canonical fields, shape [C, H, W] in the order of ``names``, missing values NaN.
+
+        Raises:
+            DataError: A file cannot be read.
+        """
+
+        def path_of(channel: int) -> Path:
+            return self.place(self.names[channel], key)[0].path
+
+        fields_CHW = np.empty((len(self.names), *self.grid.shape))
+        for path, channels in groupby(sorted(range(len(self.names)), key=path_of), key=path_of):
+            with open_fields(path, decode_times=False) as dataset:
+                for channel in channels:
+                    field, index = self.place(self.names[channel], key)
+                    fields_CHW[channel] = field.read(dataset, index)
+        return fields_CHW

@@ -1,0 +1,146 @@
+"""The embedded example data set: synthetic weather maps in the file layout of ClimateNet.
+
+    <path>/train/data-1996-01-01-00-1.nc ...      dimensions time = 1, lat, lon; variables TMQ,
+    <path>/test/data-2011-01-01-00-1.nc ...       U850, V850, PSL (float32) and LABELS (int64)
+
+The layout is kept as it is published (Prabhat et al. 2021, doi:10.5194/gmd-14-107-2021), with its
+oddities: one map a file, both poles in the grid, and a `time` that is a string, the name of the
+file. So the example is read by the same code as the real data. What is in a map: `weather.py`,
+`vortices.py`, `filaments.py`.
+"""
+
+from __future__ import annotations
+
+import datetime
+import math
+import tempfile
+from pathlib import Path
+
+import netCDF4
+import numpy as np
+
+from apps.climate.filaments import add_filaments
+from apps.climate.vortices import CYCLONE_RADIUS_KM, add_lows
+from apps.climate.weather import MOISTURE_RANGE_KG_M2, Grid, Weather, background
+
+DIMENSIONS = ("time", "lat", "lon")
+CLASSES = ("background", "tropical_cyclone", "atmospheric_river")
+
+# First and last, as in ClimateNet. The number of the split goes into the seed: keep the order.
+SPLIT_YEARS = {"train": (1996, 2010), "test": (2011, 2013)}
+HOURS_BETWEEN_MAPS = 653  # 27 days; a prime, so every hour of the years comes before one repeats
+NORTHERN_SOLSTICE_DAY = 172
+
+VARIABLES = {  # name in the file: (field of Weather, description, units), as in ClimateNet
+    "TMQ": ("moisture_kg_m2", "Total (vertically integrated) precipitable water", "kg/m^2"),
+    "U850": ("east_m_s", "Zonal wind at 850 mbar pressure surface", "m/s"),
+    "V850": ("north_m_s", "Meridional wind at 850 mbar pressure surface", "m/s"),
+    "PSL": ("pressure_Pa", "Sea level pressure", "Pa"),
+}
+
+
+def write_sample(
+    path: str | Path,
+    train_maps: int = 160,
+    test_maps: int = 48,
+    latitudes: int = 96,
+    longitudes: int = 144,
+    seed: int = 0,
+    cyclone_radius_km: float = CYCLONE_RADIUS_KM,
+) -> None:
+    """Write the example data set, unless its folder exists.
+
+    The set is written beside the folder and renamed at the end, so a killed process leaves no half
+    of it. A map depends on the seed, its split and its number alone: asking for more maps leaves
+    the first ones as they are.
+
+    Args:
+        path: The folder; if it exists, nothing is done.
+        train_maps: Files in train/.
+        test_maps: Files in test/.
+        latitudes: Rows, both poles included.
+        longitudes: Columns.
+        seed: Another seed is other weather.
+        cyclone_radius_km: The label of a cyclone ends at this distance from its centre.
+    """
+    path = Path(path)
+    if path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    grid = Grid.regular(latitudes, longitudes)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
+        written = Path(scratch) / path.name
+        for split, maps in {"train": train_maps, "test": test_maps}.items():
+            (written / split).mkdir(parents=True)
+            for number in range(maps):
+                _write_map(written / split, grid, seed, number, cyclone_radius_km)
+        _publish(written, path)
+
+
+def _publish(written: Path, path: Path) -> None:
+    try:
+        written.rename(path)
+    except OSError:
+        if not path.is_dir():  # else another process was faster, and wrote the same
+            raise
+
+
+def _write_map(folder: Path, grid: Grid, seed: int, number: int, cyclone_radius_km: float) -> None:
+    split = folder.name
+    when = map_time(split, number)
+    rng = np.random.default_rng([seed, list(SPLIT_YEARS).index(split), number])
+    weather = simulate(rng, grid, season(when), cyclone_radius_km)
+    # The last figure of the name counts the people who labelled the same map.
+    write_netcdf(folder / f"data-{when:%Y-%m-%d-%H}-1.nc", weather, grid)
+
+
+def map_time(split: str, number: int) -> datetime.datetime:
+    """Date of a map: spread over the years of its split, never twice the same hour."""
+    first, last = SPLIT_YEARS[split]
+    start = datetime.datetime(first, 1, 1)
+    hours = (datetime.datetime(last, 12, 31) - start).days * 24
+    return start + datetime.timedelta(hours=number * HOURS_BETWEEN_MAPS % hours)
+
+
+def season(when: datetime.datetime) -> float:
+    """1 at the northern summer solstice, -1 at the southern."""
+    return math.cos(2 * math.pi * (when.timetuple().tm_yday - NORTHERN_SOLSTICE_DAY) / 365.25)
+
+
+def simulate(
+    rng: np.random.Generator,
+    grid: Grid,
+    season: float,
+    cyclone_radius_km: float = CYCLONE_RADIUS_KM,
+) -> Weather:
+    """One map. Lows come last, so that a cyclone's label wins over a river's."""
+    weather = background(rng, grid, season)
+    add_filaments(rng, grid, weather)
+    add_lows(rng, grid, weather, season, cyclone_radius_km)
+    weather.moisture_kg_m2.clip(*MOISTURE_RANGE_KG_M2, out=weather.moisture_kg_m2)
+    return weather
+
+
+def write_netcdf(file: Path, weather: Weather, grid: Grid) -> None:
+    """Write one map as ClimateNet does.
+
+    Not through xarray, which takes three times as long for files as small as these.
+    """
+    with netCDF4.Dataset(file, "w") as nc:
+        for dimension, size in zip(DIMENSIONS, (1, *grid.shape), strict=True):
+            nc.createDimension(dimension, size)
+        nc.createVariable("time", str, "time")[0] = file.name
+        for name, degrees, units in (
+            ("lat", grid.latitude_H, "degrees_north"),
+            ("lon", grid.longitude_W, "degrees_east"),
+        ):
+            coordinate = nc.createVariable(name, "f8", name)
+            coordinate.units = units
+            coordinate[:] = degrees
+        for name, (field, description, units) in VARIABLES.items():
+            variable = nc.createVariable(name, "f4", DIMENSIONS)
+            variable.setncatts({"description": description, "units": units})
+            variable[0] = getattr(weather, field)
+        label = nc.createVariable("LABELS", "i8", DIMENSIONS, compression="zlib", complevel=1)
+        label.description = ", ".join(f"{number} {name}" for number, name in enumerate(CLASSES))
+        label[0] = weather.label

@@ -1,0 +1,98 @@
+"""Segmentation of maps: loss and scores.
+
+Shapes: B batch, C channel, K class, H latitude, W longitude.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from apps.climate.losses import SegmentationLoss, class_weights
+from apps.climate.metrics import Confusion, scores
+from scadl_core.workflow.task import Task
+
+
+class Segmentation(Task):
+    """Classifies every pixel of a map.
+
+    Args:
+        loss: Terms of :class:`SegmentationLoss` joined by ``+``.
+        class_weights: How rare classes are weighted, see :func:`apps.climate.losses.class_weights`.
+        gamma: Exponent of the focal loss.
+        base: Arguments of :class:`scadl_core.workflow.task.Task`.
+    """
+
+    mean_C: Tensor
+    std_C: Tensor
+
+    def __init__(self, loss: str, class_weights: str | Sequence[float], gamma: float, **base: Any) -> None:
+        super().__init__(**base)
+        self.loss = SegmentationLoss(loss, _weights(self.facts, class_weights), gamma)
+        self.confusion = Confusion(len(self.facts["classes"]))
+        self.register_buffer("mean_C", torch.tensor(self.facts["mean_C"], dtype=torch.float32))
+        self.register_buffer("std_C", torch.tensor(self.facts["std_C"], dtype=torch.float32))
+        self._loss_sums: list[Tensor] = []
+
+    def forward(self, image_BCHW: Tensor) -> Tensor:
+        """Logits, shape (B, K, H, W), of maps in physical units in which NaN stands for what is missing."""
+        scaled = (image_BCHW - self.mean_C[:, None, None]) / self.std_C[:, None, None]
+        return self.network(scaled.nan_to_num(0.0))
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        """The loss of the global batch: its numerators and denominators are summed over ranks."""
+        sums = self.loss.sums(self(batch["image_CHW"]), batch["label_HW"], batch["area_H"])
+        loss = self.loss.value(self.world.global_sum(sums))
+        self.log("train/loss", loss, prog_bar=True)
+        return loss
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        """Adds a batch to the scores and to the sums of the loss."""
+        logits_BKHW = self(batch["image_CHW"])
+        self.confusion.update(logits_BKHW.argmax(1), batch["label_HW"], batch["area_H"])
+        self._loss_sums.append(self.loss.sums(logits_BKHW, batch["label_HW"], batch["area_H"]).double())
+
+    test_step = validation_step
+
+    def on_validation_epoch_start(self) -> None:
+        """Begins new scores."""
+        self.confusion.reset()
+        self._loss_sums = [torch.zeros(self.loss.size, dtype=torch.float64, device=self.device)]
+
+    on_test_epoch_start = on_validation_epoch_start
+
+    def on_validation_epoch_end(self) -> None:
+        """Logs the scores of the whole split, over all ranks."""
+        values = {name: value for name, value in self.scores().items() if name.startswith(("iou", "loss"))}
+        self.log_dict({f"val/{name}": value for name, value in values.items()}, sync_dist=True)
+        self.log("val/score", values["iou_mean"], prog_bar=True, sync_dist=True)
+
+    def scores(self) -> dict[str, float]:
+        """Scores of the last evaluation; every rank has to ask."""
+        loss = self.loss.value(self.world.global_sum(torch.stack(self._loss_sums).sum(0)))
+        return {"loss": float(loss), **scores(self.confusion.compute(), self.facts["classes"])}
+
+    @torch.no_grad()
+    def probabilities(self, image_CHW: NDArray[np.float32], periodic: bool) -> NDArray[np.float32]:
+        """Predicts one map.
+
+        Args:
+            image_CHW: float32 in physical units, canonical orientation, NaN where missing.
+            periodic: Whether the map goes around the globe.
+
+        Returns:
+            Probability of each class, float32 of shape (K, H, W).
+        """
+        trained, self.network.periodic = self.network.periodic, periodic
+        logits_BKHW = self(torch.from_numpy(image_CHW)[None].to(self.device))
+        self.network.periodic = trained
+        return logits_BKHW.softmax(1)[0].float().cpu().numpy()
+
+
+def _weights(facts: dict[str, Any], how: str | Sequence[float]) -> list[float]:
+    return class_weights(facts["class_fraction_K"], how)

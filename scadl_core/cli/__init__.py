@@ -1,0 +1,118 @@
+"""The command ``scadl``: its verbs, and what leaves the process.
+
+Exit status: 0 done; 2 a mistake of the user's (one message, no traceback); 75 stopped by a signal with everything
+saved; 130 interrupted; 1 anything else.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+
+from scadl_core.errors import ConfigError, ScadlError, nearest
+
+_USAGE = """usage: scadl VERB [APP] [key=value ...]
+
+  scadl list                               pipelines, their data sets, models and experiments
+  scadl train APP [-m] [key=value ...]     train, test and report; -m tries every combination of a=1,2 b=x,y
+  scadl evaluate APP run.dir=DIR [...]     score a finished run, on other data with data.path=...
+  scadl predict APP run.dir=DIR input=FILE [output=FILE]
+  scadl check APP data.path=... [...]      look into your files; writes the configuration that trains on them
+  scadl config APP [key=value ...]         what would run, checked, without running it
+  scadl rerun DIR                          a run again from its folder; shows what came out differently
+  scadl doctor                             devices, MPI, versions, what is missing
+
+Everything after APP is Hydra; --config-dir DIR adds a folder of your own choices."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command.
+
+    Args:
+        arguments: What follows ``scadl``; by default that of the process.
+
+    Returns:
+        The exit status.
+    """
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _run(words)
+    except ScadlError as error:
+        return _fail(error, 2)
+    except KeyboardInterrupt:
+        print("scadl: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        os.dup2(
+            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
+        )  # the reader left; say nothing more
+        return 0
+
+
+def script() -> None:
+    """The console script: the command, and then out, without leaving other ranks behind."""
+    try:
+        status = main()
+    except Exception:
+        traceback.print_exc()
+        abort_others(1)
+        status = 1
+    if status in (0, 2, 75) and "torch.distributed" in sys.modules:
+        from scadl_core.comm import World
+
+        World.leave()
+    sys.exit(status)
+
+
+def _run(words: list[str]) -> int:
+    from scadl_core.cli import verbs  # what a verb needs is imported when it is called
+
+    known: dict[str, Callable[[list[str]], int]] = {
+        name.removesuffix("_"): getattr(verbs, name) for name in verbs.__all__
+    }
+    if not words or words[0] in ("-h", "--help", "help"):
+        print(_USAGE)
+        return 0 if words else 2
+    if words[0] == "--version":
+        from scadl_core import __version__
+
+        print(__version__)
+        return 0
+    if words[0] not in known:
+        raise ConfigError(f"no verb is called {words[0]!r}{nearest(words[0], known)}")
+    return known[words[0]](words[1:])
+
+
+def _fail(error: ScadlError, status: int) -> int:
+    from scadl_core.workflow.interrupts import EXIT_STOPPED, Stopped
+
+    if "SCADL_TRACEBACK" in os.environ:
+        traceback.print_exception(error)
+    if error.local or guessed_rank() == 0:
+        print(f"scadl: {error}", file=sys.stderr)
+    if error.local:
+        abort_others(status)
+    return EXIT_STOPPED if isinstance(error, Stopped) else status
+
+
+def guessed_rank() -> int:
+    """This process's rank as far as its environment tells, also where the ranks could not meet."""
+    names = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+    return next((int(os.environ[name]) for name in names if name in os.environ), 0)
+
+
+def abort_others(status: int) -> None:
+    """Ends the other ranks of an MPI run, which wait in a collective that this rank will never join.
+
+    Args:
+        status: The exit status of all.
+    """
+    if "mpi4py.MPI" in sys.modules:
+        from mpi4py import MPI
+
+        if MPI.COMM_WORLD.size > 1:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            MPI.COMM_WORLD.Abort(status)

@@ -1,0 +1,143 @@
+"""One function a verb: reads its words, calls the workflow, returns the exit status."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+from rich.table import Table
+
+from scadl_core.cli.words import Words, read_words
+from scadl_core.errors import ConfigError, nearest
+from scadl_core.workflow.apps import find_app, find_apps
+from scadl_core.workflow.compose import choices, compose_run, require
+
+__all__ = ["check", "config", "doctor", "evaluate", "list_", "predict", "rerun", "train"]
+
+
+def list_(words: list[str]) -> int:
+    """Pipelines and what each offers."""
+    _no_more("list", words)
+    table = Table(
+        "pipeline",
+        "data",
+        "model",
+        "experiment",
+        title="scadl train PIPELINE data=... model=... experiment=...",
+    )
+    for app in find_apps().values():
+        table.add_row(
+            app.name,
+            *(", ".join(choices(app, group)) or "-" for group in ("data", "model", "experiment")),
+        )
+    _console().print(table)
+    return 0
+
+
+def train(words: list[str]) -> int:
+    """One run, a sweep with ``-m``, or one of Hydra's own flags."""
+    given = read_words("train", words)
+    if given.hydra_flags:
+        from scadl_core.workflow.sweep import hydra_main
+
+        hydra_main(given.app, [*given.hydra_flags, *given.overrides], given.config_dir)
+        return 0
+    config = compose_run(given.app, given.overrides, given.config_dir)
+    require(config)
+    if given.multirun:
+        from scadl_core.workflow.sweep import sweep
+
+        sweep(given.app, config, given.overrides, given.config_dir, _console())
+        return 0
+    _refuse_choices(given)
+    from scadl_core.workflow.train import train as run
+
+    run(config)
+    return 0
+
+
+def evaluate(words: list[str]) -> int:
+    """A finished run's scores."""
+    from scadl_core.workflow.evaluate import evaluate as run
+
+    folder, config = _finished_run("evaluate", words)
+    scores = run(folder, config)
+    table = Table("score", "value", title=f"{config.split} split, {config.checkpoint} checkpoint")
+    for name, value in scores.items():
+        table.add_row(name, f"{value:.4f}")
+    _console().print(table)
+    return 0
+
+
+def predict(words: list[str]) -> int:
+    """A finished run's predictions on files."""
+    from scadl_core.workflow.evaluate import predict as run
+
+    run(*_finished_run("predict", words))
+    return 0
+
+
+def check(words: list[str]) -> int:
+    """A look into a user's files."""
+    from scadl_core.workflow.check import check as run
+
+    given = read_words("check", words)
+    _refuse_choices(given)
+    run(compose_run(given.app, given.overrides, given.config_dir), _console())
+    return 0
+
+
+def config(words: list[str]) -> int:
+    """The composed and checked configuration."""
+    given = read_words("config", words)
+    _refuse_choices(given)
+    composed = compose_run(given.app, given.overrides, given.config_dir)
+    require(composed)
+    print(OmegaConf.to_yaml(composed, resolve=True), end="")
+    return 0
+
+
+def rerun(words: list[str]) -> int:
+    """A run again."""
+    if len(words) != 1:
+        raise ConfigError("scadl rerun takes the folder of a finished run: scadl rerun DIR")
+    from scadl_core.workflow.rerun import rerun as run
+
+    run(Path(words[0].removeprefix("run.dir=")).expanduser().absolute(), _console())
+    return 0
+
+
+def doctor(words: list[str]) -> int:
+    """What the machine has."""
+    _no_more("doctor", words)
+    from scadl_core.workflow.doctor import doctor as run
+
+    run(_console())
+    return 0
+
+
+def _finished_run(verb: str, words: list[str]) -> tuple[object, DictConfig]:
+    from scadl_core.workflow.evaluate import load_run
+
+    given = read_words(verb, words)
+    _refuse_choices(given)
+    return load_run(given.app, given.overrides, given.config_dir)
+
+
+def _refuse_choices(given: Words) -> None:
+    for override in given.parsed:
+        if override.is_sweep_override():
+            raise ConfigError(
+                f"{override.input_line}: several choices need a sweep, scadl train {given.app.name} -m ..."
+            )
+
+
+def _no_more(verb: str, words: list[str]) -> None:
+    if words:
+        raise ConfigError(f"scadl {verb} takes nothing more, got {' '.join(words)!r}")
+
+
+def _console() -> Console:
+    console = Console()
+    return console if console.is_terminal else Console(width=140)

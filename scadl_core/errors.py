@@ -1,0 +1,56 @@
+"""Errors a person can act on.
+
+Every message names the file, the variable or the key, what was expected, and what to do next. The command line
+prints the message alone and exits with status 2; a library user catches :class:`ScadlError`.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class ScadlError(Exception):
+    """A mistake its reader can mend. The message is complete: it is shown without a traceback.
+
+    Attributes:
+        local: Whether one rank of several met it alone, so that it has to be shown by that rank.
+    """
+
+    local = False
+
+
+class ConfigError(ScadlError):
+    """A configuration key, value or choice that does not exist or does not fit."""
+
+
+class DataError(ScadlError):
+    """A file or variable that is missing, broken, or not what the configuration says it is."""
+
+
+class RunError(ScadlError):
+    """A run folder or checkpoint that cannot be used as asked."""
+
+
+class LaunchError(ScadlError):
+    """Processes that were started in a way that cannot work."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """The end of a message about an unknown name: the closest known names, else the whole list.
+
+    Args:
+        word: What was asked for.
+        known: What there is.
+
+    Returns:
+        For example ``"; did you mean 'TMQ'?"`` or ``"; there is: PSL, TMQ"``.
+    """
+    names = sorted(set(known))
+    folded = {name.casefold(): name for name in names}
+    close = difflib.get_close_matches(word.casefold(), folded, n=3, cutoff=0.6)
+    if close:
+        return "; did you mean " + " or ".join(repr(folded[name]) for name in close) + "?"
+    if len(names) > 12:
+        return f"; there are {len(names)}, such as {', '.join(names[:6])}"
+    return "; there is: " + ", ".join(names) if names else "; there is none"

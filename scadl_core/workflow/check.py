@@ -1,0 +1,112 @@
+"""``scadl check``: reads a user's files, says what is in them, and writes the configuration that trains on them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from omegaconf import DictConfig, OmegaConf
+from rich.console import Console
+
+from scadl_core.comm import World
+from scadl_core.errors import ConfigError, DataError
+from scadl_core.workflow.build import allowed, locate
+from scadl_core.workflow.compose import require
+from scadl_core.workflow.files import write_text
+from scadl_core.workflow.pipeline import make_source, resolve
+
+CONFIG_DIR = Path("scadl_configs")
+
+
+def check(config: DictConfig, console: Console) -> bool:
+    """Checks the configured data; where they are not what the configuration says, looks what they offer instead.
+
+    Args:
+        config: The composed configuration; of ``data`` only the path has to be there.
+        console: Where the report is printed.
+
+    Returns:
+        Whether one can train on the data as they are configured.
+
+    Raises:
+        DataError: The files cannot be read at all.
+    """
+    given = OmegaConf.missing_keys(config)
+    if "data.path" in given:
+        require(config, "data")
+    missing = [key for key in given if key.startswith("data.")]
+    try:
+        if missing:
+            raise ConfigError(f"not yet configured: {', '.join(missing)}")
+        resolved = resolve(config)
+        report = make_source(resolved, World.start()).report()
+        values: dict[str, Any] = {
+            str(k): v for k, v in OmegaConf.to_container(resolved.data).items()
+        }  # type: ignore[union-attr]
+        values.pop("sample", None)
+        mistake = None
+    except (ConfigError, DataError) as error:
+        mistake = error
+        source = locate(config.data._target_, "data", allowed(config))
+        report, offered = source.propose(config.data.path)
+        defaults = {
+            k: None if OmegaConf.is_missing(config.data, k) else config.data[k] for k in config.data
+        }
+        values = {**defaults, "path": config.data.path, **offered}
+        values.pop("sample", None)
+        values = OmegaConf.to_container(OmegaConf.create(values), resolve=False)  # type: ignore[assignment]
+    report.print(console)
+    if mistake is not None:
+        console.print(
+            f"as configured these data cannot be used: {mistake}",
+            style="yellow",
+            highlight=False,
+            markup=False,
+        )
+    path = (
+        Path(config.output).expanduser()
+        if config.output
+        else CONFIG_DIR / "data" / f"{_name(config.data.path)}.yaml"
+    )
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_text(path, data_yaml(values, config.app, report.facts, mistake))
+    console.print(f"written: {path}", highlight=False, markup=False)
+    if path.parent.name == "data":
+        console.print(
+            f"train on it: scadl train {config.app} --config-dir {path.parent.parent} data={path.stem}",
+            highlight=False,
+            markup=False,
+            soft_wrap=True,
+        )
+    return mistake is None
+
+
+def data_yaml(
+    values: dict[str, Any], app: str, facts: dict[str, str], mistake: Exception | None
+) -> str:
+    """A commented data configuration.
+
+    Args:
+        values: The ``data`` part; None stands for what the person still has to say.
+        app: The pipeline.
+        facts: What was found, as comments on top.
+        mistake: Why the configuration from which the values come did not fit, if it did not.
+    """
+    lines = [
+        f"# Data of yours for `scadl {app}`, written by `scadl check`. Edit freely; every key can be overridden."
+    ]
+    lines += [f"# {name}: {' '.join(str(value).split())}" for name, value in facts.items()]
+    if mistake is not None:
+        lines += [
+            "# Proposed from what the files offer: look over inputs, target and classes before training."
+        ]
+    for name, value in values.items():
+        text = OmegaConf.to_yaml(OmegaConf.create({name: value})).rstrip()
+        lines.append(text if value is not None else f"{name}: null")
+    return "\n".join(lines) + "\n"
+
+
+def _name(path: str | list[str]) -> str:
+    first = Path(path if isinstance(path, str) else path[0])
+    name = "".join(c if c.isalnum() else "_" for c in first.stem).strip("_")
+    return name or "mine"

@@ -1,0 +1,340 @@
+"""From what a person typed to one checked configuration.
+
+Hydra composes; this module knows where the configurations are and turns every mistake into one message: a misspelt
+key is answered with the closest one (also behind ``+``, where Hydra would accept it silently), a value of the wrong
+type names its key, and all missing values are listed at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ClassVar
+
+from hydra import compose, initialize_config_dir
+from hydra.core.config_search_path import ConfigSearchPath
+from hydra.core.global_hydra import GlobalHydra
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hydra.core.override_parser.types import Glob, Override
+from hydra.core.plugins import Plugins
+from hydra.errors import HydraException
+from hydra.plugins.search_path_plugin import SearchPathPlugin
+from omegaconf import DictConfig, OmegaConf
+from omegaconf.errors import OmegaConfBaseException
+
+from scadl_core.errors import ConfigError, nearest
+from scadl_core.workflow.apps import App
+from scadl_core.workflow.build import allowed, check_targets
+
+_PACKAGE = Path(__file__).resolve().parents[1]
+# In a wheel the shared groups lie inside the package, in a checkout beside it.
+SHARED = next(
+    (p for p in (_PACKAGE / "configs", _PACKAGE.parent / "configs") if p.is_dir()), _PACKAGE
+)
+
+_WORDS = {
+    bool: "true or false",
+    int: "a whole number",
+    float: "a number",
+    str: "a text",
+    list: "a list",
+    dict: "a mapping",
+}
+
+
+class SearchPath(SearchPathPlugin):
+    """Adds the shared groups behind the app's own, and a person's ``--config-dir`` before both."""
+
+    extra: ClassVar[Path | None] = None
+
+    def manipulate_search_path(self, search_path: ConfigSearchPath) -> None:
+        """Called by Hydra when it looks where configurations are."""
+        search_path.append(provider="scadl", path=f"file://{SHARED}")
+        if self.extra is not None:
+            search_path.prepend(provider="--config-dir", path=f"file://{self.extra}")
+
+
+@contextmanager
+def hydra_for(app: App, config_dir: Path | None = None) -> Iterator[None]:
+    """Opens Hydra on an app's configurations.
+
+    Args:
+        app: The pipeline.
+        config_dir: A further folder of choices, searched first.
+
+    Raises:
+        ConfigError: ``config_dir`` is not a folder.
+    """
+    if config_dir is not None and not config_dir.is_dir():
+        raise ConfigError(f"--config-dir {config_dir}: no such folder")
+    SearchPath.extra = config_dir.resolve() if config_dir else None
+    Plugins.instance().register(SearchPath)
+    GlobalHydra.instance().clear()
+    with initialize_config_dir(config_dir=str(app.configs), version_base="1.3", job_name="scadl"):
+        yield
+
+
+def compose_run(app: App, overrides: Sequence[str], config_dir: Path | None = None) -> DictConfig:
+    """Composes and checks the configuration of a run.
+
+    Args:
+        app: The pipeline.
+        overrides: Hydra overrides; of a sweep the first choice of each is composed and all are checked for their key.
+        config_dir: A further folder of choices.
+
+    Returns:
+        The configuration, with missing values still in it (see :func:`require`).
+
+    Raises:
+        ConfigError: The first mistake.
+    """
+    with hydra_for(app, config_dir), _one_message():
+        typed = parse(overrides)
+        for override in (o for o in typed if _options(o.key_or_group)):
+            _check_choice(override)
+        parsed = [first_choice(o) for o in typed]
+        groups = [o for o in parsed if _options(o.key_or_group)]
+        base = compose(app.name, [str(o.input_line) for o in groups])
+        for override in parsed:
+            if override not in groups and not _is_hydras(override):
+                check_key(override, base)
+        config = compose(app.name, [str(o.input_line) for o in parsed])
+    check_values([o for o in parsed if o not in groups], base, config)
+    return config
+
+
+def override_stored(
+    stored: DictConfig, app: App, overrides: Sequence[str], config_dir: Path | None = None
+) -> DictConfig:
+    """Applies overrides to the configuration of a finished run, by the same rules as :func:`compose_run`.
+
+    Args:
+        stored: The resolved configuration in the run folder.
+        app: The run's pipeline.
+        overrides: Hydra overrides. A group (``data=netcdf``) replaces that whole part.
+        config_dir: A further folder of choices.
+
+    Raises:
+        ConfigError: The first mistake.
+    """
+    base = stored.copy()
+    OmegaConf.set_struct(base, True)
+    with hydra_for(app, config_dir), _one_message():
+        parsed = [first_choice(o) for o in parse(overrides)]
+        groups = [o for o in parsed if _options(o.key_or_group)]
+        for override in groups:
+            _check_choice(override)
+            part = compose(app.name, [str(override.input_line)])[override.key_or_group]
+            OmegaConf.update(base, override.key_or_group, part, merge=False, force_add=True)
+        config = base.copy()
+        for override in (o for o in parsed if o not in groups):
+            check_key(override, base)
+            OmegaConf.update(
+                config, override.key_or_group, override.value(), force_add=override.is_add()
+            )
+    check_values(parsed, base, config)
+    return config
+
+
+def require(config: DictConfig, *sections: str) -> None:
+    """Refuses a configuration in which mandatory values are missing, listing all of them.
+
+    Args:
+        config: The configuration.
+        sections: The parts that will be used; all where none is named.
+
+    Raises:
+        ConfigError: Values are missing.
+    """
+    keys = sorted(
+        k for k in OmegaConf.missing_keys(config) if not sections or k.split(".")[0] in sections
+    )
+    if keys:
+        raise ConfigError(
+            "missing: " + ", ".join(keys) + "; add " + " ".join(f"{key}=..." for key in keys)
+        )
+
+
+def check_values(overrides: Sequence[Override], base: DictConfig, config: DictConfig) -> None:
+    """Checks what the overrides did: types as before, and every ``_target_`` takes what it is given.
+
+    Args:
+        overrides: The parsed overrides that set values.
+        base: The configuration without them.
+        config: The configuration with them.
+
+    Raises:
+        ConfigError: The first mistake, by its full key.
+    """
+    with _one_message():
+        OmegaConf.resolve(resolved := config.copy())
+        for override in overrides:
+            key = override.key_or_group
+            if key and not override.is_delete() and not _is_hydras(override):
+                _check_type(key, OmegaConf.select(base, key), OmegaConf.select(resolved, key))
+                _check_home(override, base, config)
+        for name in resolved:
+            if not OmegaConf.is_missing(resolved, name):
+                check_targets(resolved[name], str(name), allowed(config))
+
+
+def check_key(override: Override, config: DictConfig) -> None:
+    """Refuses a key that does not exist, naming the closest one.
+
+    Args:
+        override: A parsed override that sets or deletes a value.
+        config: Where the key has to exist, unless it is added with ``+``.
+
+    Raises:
+        ConfigError: There is no such key.
+    """
+    if override.is_add() or override.is_force_add():
+        return
+    keys = [key for key in leaves(config) if not key.rpartition(".")[2].startswith("_")]
+    wanted = [override.key_or_group]
+    if isinstance(override.value(), dict) and OmegaConf.select(config, override.key_or_group):
+        wanted += leaves(OmegaConf.create(override.value()), override.key_or_group + ".")
+    for key in wanted:
+        if key not in leaves(config):
+            raise ConfigError(f"unknown key {key!r}{_closest(key, keys)}")
+
+
+def parse(overrides: Sequence[str]) -> list[Override]:
+    """Parses overrides by Hydra's grammar.
+
+    Raises:
+        ConfigError: One that does not parse.
+    """
+    for text in overrides:
+        if "=" not in text and not text.startswith("~"):
+            raise ConfigError(
+                f"cannot read {text!r}: expected key=value, such as optimizer=sgd or seed=1"
+            )
+    try:
+        return OverridesParser.create().parse_overrides(list(overrides))
+    except HydraException as error:
+        raise ConfigError(
+            f"cannot read the overrides: {_first_line(error)}; quote values with spaces or commas"
+        ) from None
+
+
+def first_choice(override: Override) -> Override:
+    """The override with the first choice of a sweep (``seed=1,2,3``), or itself."""
+    if not override.is_sweep_override():
+        return override
+    if isinstance(override.value(), Glob):
+        matches = override.value().filter(_options(override.key_or_group))
+        return parse([f"{override.get_key_element()}={matches[0] if matches else 'null'}"])[0]
+    choice = next(iter(override.sweep_string_iterator()))
+    return parse([f"{override.get_key_element()}={choice}"])[0]
+
+
+def leaves(config: DictConfig, prefix: str = "") -> Iterator[str]:
+    """The full keys of a configuration, inner nodes included."""
+    for name in config:
+        key = f"{prefix}{name}"
+        yield key
+        node = config._get_node(name)
+        if isinstance(node, DictConfig) and not node._is_none() and not node._is_missing():
+            yield from leaves(node, key + ".")
+
+
+def choices(app: App, group: str) -> list[str]:
+    """The choices that an app has in a group, such as ``model``."""
+    with hydra_for(app):
+        return _options(group)
+
+
+def _options(group: str) -> list[str]:
+    return (
+        GlobalHydra.instance().config_loader().get_group_options(group) if "." not in group else []
+    )
+
+
+def _check_choice(override: Override) -> None:
+    known = _options(override.key_or_group)
+    if override.is_delete() or isinstance(override.value(), Glob):
+        return
+    if override.is_sweep_override():
+        wanted = list(override.sweep_string_iterator())
+    else:
+        wanted = override.value() if isinstance(override.value(), list) else [override.value()]
+    for choice in wanted:
+        if choice not in (None, "null") and str(choice) not in known:
+            raise ConfigError(
+                f"{override.key_or_group}={choice}: no such choice{nearest(str(choice), known)}"
+            )
+
+
+def _is_hydras(override: Override) -> bool:
+    return override.key_or_group.split(".")[0].split("/")[0] == "hydra"
+
+
+def _closest(key: str, keys: Sequence[str]) -> str:
+    # First where the person already is: among the siblings; then over the whole configuration, by full key and by
+    # its last word, so that `lr` finds `optimizer.lr`.
+    parent, _, last = key.rpartition(".")
+    siblings = [k for k in keys if k.rpartition(".")[0] == parent]
+    for candidates in (siblings, list(keys)):
+        hint = nearest(key, candidates)
+        if hint.startswith("; did you mean"):
+            return hint
+    words = {k.rpartition(".")[2]: k for k in keys}
+    hint = nearest(last, words)
+    if hint.startswith("; did you mean"):
+        return (
+            "".join(
+                hint.replace(repr(w), repr(k)) if repr(w) in hint else "" for w, k in words.items()
+            )
+            or hint
+        )
+    return nearest(key, siblings or [k for k in keys if "." not in k])
+
+
+def _check_type(key: str, default: Any, value: Any) -> None:
+    if default is None:
+        return
+    kind = next(k for k in (bool, int, float, dict, list, str) if isinstance(_plain(default), k))
+    value = _plain(value)
+    right = {
+        bool: isinstance(value, bool),
+        int: isinstance(value, int) and not isinstance(value, bool),
+        float: isinstance(value, (int, float)) and not isinstance(value, bool),
+        dict: isinstance(value, dict) or value is None,
+        list: isinstance(value, (list, str)) or value is None,
+        str: not isinstance(value, dict),
+    }[kind]
+    if not right:
+        raise ConfigError(
+            f"{key}: expected {_WORDS[kind]} (such as {_plain(default)!r}), got {value!r}"
+        )
+
+
+def _check_home(override: Override, base: DictConfig, config: DictConfig) -> None:
+    """A key added with ``+`` needs somebody who reads it: an argument of a ``_target_``, or an object of its own."""
+    key = override.key_or_group
+    if not (override.is_add() or override.is_force_add()) or key in leaves(base):
+        return
+    parts = key.split(".")
+    homes = [OmegaConf.select(config, ".".join(parts[:n])) for n in range(1, len(parts) + 1)]
+    if not any(isinstance(home, DictConfig) and "_target_" in home for home in homes):
+        raise ConfigError(
+            f"unknown key '+{key}': nothing reads it{_closest(key, list(leaves(base)))}"
+        )
+
+
+def _plain(value: Any) -> Any:
+    return OmegaConf.to_container(value) if OmegaConf.is_config(value) else value
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+@contextmanager
+def _one_message() -> Iterator[None]:
+    try:
+        yield
+    except (HydraException, OmegaConfBaseException) as error:
+        raise ConfigError(" ".join(str(error).split())) from error

@@ -1,0 +1,65 @@
+"""What a pipeline's folder has to offer. One contract test runs over every app (tests/test_contract.py).
+
+The parts are named by ``_target_`` in the app's configuration and built by :func:`scadl_core.workflow.build.build`:
+
+* ``data``: a :class:`Source`; ``data.sample``, where present, is called with ``path`` to write the example data set.
+* ``model``: a network, built with what :meth:`Source.dimensions` says and the configured arguments.
+* ``task``: a :class:`scadl_core.workflow.task.Task`, a LightningModule of loss and metrics.
+* ``baseline``: called with ``source``; returns the scores of the simple rule, by the names of :meth:`Task.scores`.
+* ``predict``: called with ``task``, ``inputs`` (paths or patterns), ``output`` (a file, or a folder in which to name
+  one) and ``provenance``; reads what it has to know from ``task.facts`` and returns the path it wrote.
+* ``figures``: called with ``task``, ``source``, ``folder``; writes PNG files and returns their captions by file name.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+from scadl_core.workflow.datareport import DataReport
+
+
+class Samples(Protocol):
+    """The samples of one split."""
+
+    def __len__(self) -> int:
+        """How many there are."""
+
+    def read(self, index: int, rng: np.random.Generator | None) -> dict[str, Any]:
+        """One sample.
+
+        Args:
+            index: Which, from 0.
+            rng: In training, the source of its augmentation; None reads the sample as it is.
+
+        Returns:
+            Arrays by name; those of several samples are stacked to a batch.
+        """
+
+
+class Source(Protocol):
+    """A user's files, checked. Constructing one reads only what is needed to name a mistake."""
+
+    def dimensions(self) -> dict[str, Any]:
+        """The arguments that the data decide for the network, such as the number of channels."""
+
+    def facts(self) -> dict[str, Any]:
+        """What network, task and prediction have to know of the data, in plain numbers, texts and lists.
+
+        It goes into the checkpoint. Under ``"model"`` is what :meth:`dimensions` says; statistics are those of the
+        training split.
+        """
+
+    def report(self) -> DataReport:
+        """What was found in the files."""
+
+    def samples(self, split: str) -> Samples:
+        """The samples of ``"train"``, ``"val"`` or ``"test"``."""
+
+    def example(self) -> list[Path]:
+        """The files of one sample of the test split, whose prediction every run shows."""
+
+    def files(self) -> list[Path]:
+        """Every file that is read, for the fingerprint."""

@@ -1,0 +1,129 @@
+"""A finished run on data: its scores, and its predictions."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+from omegaconf import DictConfig
+
+from scadl_core.comm import World
+from scadl_core.errors import ConfigError, LaunchError, RunError
+from scadl_core.workflow.apps import App
+from scadl_core.workflow.build import build
+from scadl_core.workflow.compose import override_stored, parse, require
+from scadl_core.workflow.files import write_json
+from scadl_core.workflow.loaders import Loaders
+from scadl_core.workflow.pipeline import make_source, resolve, restore_task
+from scadl_core.workflow.provenance import command_line, describe, fingerprints
+from scadl_core.workflow.runfolder import RunFolder
+
+
+def load_run(
+    app: App, overrides: Sequence[str], config_dir: Path | None
+) -> tuple[RunFolder, DictConfig]:
+    """Opens the run that ``run.dir=...`` among the overrides names, and applies the others to its configuration.
+
+    Args:
+        app: The pipeline that was asked for.
+        overrides: Hydra overrides.
+        config_dir: A further folder of choices.
+
+    Raises:
+        ConfigError: No run was named, or an override does not fit.
+        RunError: The folder holds no run of this pipeline.
+    """
+    named = [o.value() for o in parse(overrides) if o.key_or_group == "run.dir"]
+    if not named or named[-1] is None:
+        raise ConfigError("missing: run.dir; add run.dir=<the folder of a finished run>")
+    folder = RunFolder(Path(str(named[-1])).expanduser().absolute())
+    stored = folder.load_config()
+    if stored.app != app.name:
+        raise RunError(
+            f"run folder {folder.path} is of the pipeline {stored.app!r}, not of {app.name!r}"
+        )
+    # Trust in foreign packages is given by who runs this, not by the folder.
+    stored.build.allow = []
+    return folder, override_stored(stored, app, overrides, config_dir)
+
+
+def evaluate(folder: RunFolder, config: DictConfig) -> dict[str, float]:
+    """Scores a finished run on a split of the configured data, on all ranks.
+
+    Args:
+        folder: The run.
+        config: Its configuration with overrides; ``split`` and ``checkpoint`` say what is scored.
+
+    Returns:
+        The scores by name; also written to ``output`` or ``evaluations/`` in the run folder.
+    """
+    require(config)
+    world = World.start()
+    config = resolve(config)
+    checkpoint = folder.load_checkpoint(config.checkpoint, config.app)
+    source = make_source(config, world)
+    task = restore_task(config, checkpoint, world)
+    if source.dimensions() != checkpoint["scadl"]["facts"]["model"]:
+        raise RunError(
+            f"the run in {folder.path} was trained with {checkpoint['scadl']['facts']['model']}, "
+            f"the data have {source.dimensions()}; give data.inputs and data.target of the same number and order"
+        )
+    loaders: Loaders = build(config, "loader", seed=config.seed, world=world)
+    solver = build(
+        config,
+        "solver",
+        trainer=build(config, "trainer"),
+        world=world,
+        callbacks=[],
+        loggers=[],
+        folder=folder.path,
+        progress_bar=False,
+    )
+    solver.evaluate(task, loaders.evaluation(source.samples(config.split)))
+    scores = {name: value for name, value in task.scores().items() if math.isfinite(value)}
+    provenance = describe(
+        world, config.seed, command_line(), world.first(lambda: fingerprints(source.files()))
+    )
+    if world.is_first:
+        name = f"{config.split}-{config.checkpoint}-{provenance['time'].replace(':', '')}.json"
+        output = (
+            Path(config.output).absolute() if config.output else folder.path / "evaluations" / name
+        )
+        output.parent.mkdir(parents=True, exist_ok=True)
+        write_json(output, {**scores, "provenance": provenance})
+        print(f"written: {output}")
+    return scores
+
+
+def predict(folder: RunFolder, config: DictConfig) -> Path:
+    """Applies a finished run to files of the user's.
+
+    Args:
+        folder: The run.
+        config: Its configuration with overrides; ``input`` names the files, ``output`` the file to write.
+
+    Returns:
+        The file that was written.
+
+    Raises:
+        ConfigError: No input was named.
+        LaunchError: Several processes were started; one does this.
+    """
+    if config.input is None:
+        raise ConfigError("missing: input; add input=<file or pattern>")
+    world = World.start()
+    if world.size > 1:
+        raise LaunchError(
+            f"scadl predict runs in one process, not in {world.size}; start it without a launcher"
+        )
+    checkpoint = folder.load_checkpoint(config.checkpoint, config.app)
+    config = resolve(config)
+    task = restore_task(config, checkpoint, world)
+    output = Path(config.output).expanduser().absolute() if config.output else folder.predictions
+    provenance = {**checkpoint["scadl"]["provenance"], "command": command_line()}
+    written: Path = build(
+        config, "predict", task=task, inputs=config.input, output=output, provenance=provenance
+    )
+    print(f"written: {written}")
+    return written

@@ -1,0 +1,183 @@
+"""The gradient solver: Lightning's Trainer, told what it would otherwise guess."""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import Callback, LightningModule, Trainer
+from lightning.fabric.plugins.environments import ClusterEnvironment
+from lightning.pytorch.strategies import DDPStrategy
+from lightning.pytorch.utilities import rank_zero_only
+
+from scadl_core.comm import World
+from scadl_core.errors import ConfigError, LaunchError, ScadlError
+from scadl_core.workflow.callbacks import WholeFiles
+from scadl_core.workflow.interrupts import Stopped
+
+
+class WorldEnvironment(ClusterEnvironment):
+    """Tells Lightning who this process is, for every launcher alike.
+
+    Left to itself, Lightning trains N independent copies under ``mpirun`` with ``devices=1``, raises IndexError with
+    ``devices="auto"``, and believes a surrounding Slurm job before the MPI launcher that started it.
+
+    Args:
+        world: The processes of this run.
+    """
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+
+    creates_processes_externally = True
+    main_address = "127.0.0.1"  # not used: the world has already met
+    main_port = 0
+
+    @staticmethod
+    def detect() -> bool:
+        """Never chosen by guessing."""
+        return False
+
+    def world_size(self) -> int:
+        """How many processes there are."""
+        return self.world.size
+
+    def global_rank(self) -> int:
+        """This process among all."""
+        return self.world.rank
+
+    def local_rank(self) -> int:
+        """This process on its host."""
+        return self.world.local_rank
+
+    def node_rank(self) -> int:
+        """This host."""
+        return self.world.node_rank
+
+    def set_world_size(self, size: int) -> None:
+        """The world knows its size."""
+
+    def set_global_rank(self, rank: int) -> None:
+        """The world knows its ranks."""
+
+
+class GradientSolver:
+    """Trains a task by backpropagation, data-parallel over the ranks of the world.
+
+    Args:
+        trainer: Makes Lightning's Trainer from the arguments given here; the ``trainer`` part of the configuration.
+        world: The processes that share each batch.
+        callbacks: What happens along the way, in order.
+        loggers: Where curves go.
+        folder: Lightning's own folder for whatever a logger or callback may write.
+        progress_bar: Whether a terminal shows a moving bar.
+    """
+
+    def __init__(
+        self,
+        trainer: Callable[..., Trainer],
+        world: World,
+        callbacks: Sequence[Callback],
+        loggers: Sequence[Any],
+        folder: Path,
+        progress_bar: bool,
+    ) -> None:
+        rank_zero_only.rank = (
+            world.rank
+        )  # before the Trainer is made, Lightning takes every MPI rank for rank 0
+        self.trainer = trainer(
+            **placement(world, trainer),
+            plugins=[WorldEnvironment(world), WholeFiles()],
+            callbacks=list(callbacks),
+            logger=list(loggers),
+            default_root_dir=folder,
+            enable_checkpointing=False,
+            enable_progress_bar=progress_bar,
+            enable_model_summary=False,
+            use_distributed_sampler=False,
+            num_sanity_val_steps=0,
+        )
+        # Lightning's own handler broadcasts inside the signal handler, which hangs when one rank of several is
+        # signalled; ours (scadl_core.workflow.interrupts) only sets a flag.
+        self.trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+
+    def fit(
+        self, task: LightningModule, training: Any, validation: Any, resume_from: Path | None
+    ) -> None:
+        """Trains to the end.
+
+        Args:
+            task: What is trained, in place.
+            training: The loader of the training split.
+            validation: The loader of the validation split.
+            resume_from: A checkpoint to go on from.
+        """
+        with _of_this_rank():
+            self.trainer.fit(task, training, validation, ckpt_path=resume_from, weights_only=True)
+
+    def evaluate(self, task: LightningModule, loader: Any) -> None:
+        """Runs the test steps of the task over a split; the task then has its scores.
+
+        Args:
+            task: What is evaluated.
+            loader: The loader of the split.
+        """
+        with _of_this_rank():
+            self.trainer.test(task, loader, verbose=False)
+
+
+def quieten() -> None:
+    """Leaves out what Lightning says about itself; its warnings about a user's choices stay."""
+    for name in ("lightning.pytorch", "lightning.fabric"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+    warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
+    # Our lines are counted over the whole run, so a short epoch loses none.
+    warnings.filterwarnings("ignore", "The number of training batches .* is smaller than the logging")
+
+
+@contextmanager
+def _of_this_rank() -> Iterator[None]:
+    """Marks a mistake met while ranks work on different samples: the other ranks do not know of it."""
+    try:
+        yield
+    except Stopped:
+        raise
+    except ScadlError as error:
+        error.local = True
+        raise
+
+
+def placement(world: World, trainer: Any) -> dict[str, Any]:
+    """Devices, hosts and strategy for Lightning's Trainer, from how the processes were launched.
+
+    Args:
+        world: The processes of this run.
+        trainer: The configured partial, whose own choices must not contradict the launch.
+
+    Raises:
+        ConfigError: The configuration sets what the launch decides.
+        LaunchError: A host has fewer GPUs than ranks.
+    """
+    given = getattr(trainer, "keywords", {})
+    for key in ("devices", "num_nodes", "strategy", "plugins"):
+        if key in given:
+            raise ConfigError(
+                f"trainer.{key} follows from how the processes are launched; remove it and start "
+                "`mpirun -n 4 scadl ...`, `torchrun --nproc-per-node 4 -m scadl_core.cli ...` or `srun scadl ...`"
+            )
+    on_gpu = (
+        given.get("accelerator", "auto") in ("auto", "gpu", "cuda") and torch.cuda.is_available()
+    )
+    if on_gpu and torch.cuda.device_count() < world.local_size:
+        raise LaunchError(
+            f"{world.local_size} ranks on this host see {torch.cuda.device_count()} GPUs: start one rank a GPU and let "
+            "every rank see all of them (with Slurm use --gpus-per-node, not --gpus-per-task), or set trainer.accelerator=cpu"
+        )
+    if world.size == 1:
+        return {"devices": 1, "num_nodes": 1}
+    return {"devices": world.local_size, "num_nodes": world.num_nodes, "strategy": DDPStrategy()}

@@ -1,0 +1,135 @@
+"""Batches: which samples, in which order, on which rank."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+from torch.utils.data import DataLoader, Dataset
+
+from scadl_core.comm import World
+from scadl_core.errors import ConfigError, DataError
+from scadl_core.workflow.contracts import Samples
+from scadl_core.workflow.seeds import generator
+
+
+class Draw(NamedTuple):
+    """One reading of one sample; augmentation may differ from epoch to epoch."""
+
+    epoch: int
+    index: int
+
+
+class Drawn(Dataset[dict[str, Any]]):
+    """Reads samples; in training each reading has its own random generator, whatever process does it.
+
+    Args:
+        samples: What the app's source offers for one split.
+        seed: The seed of the run, or None to read the samples as they are.
+    """
+
+    def __init__(self, samples: Samples, seed: int | None) -> None:
+        self.samples = samples
+        self.seed = seed
+
+    def __getitem__(self, draw: Draw) -> dict[str, Any]:
+        rng = None if self.seed is None else generator(self.seed, "sample", draw.epoch, draw.index)
+        return self.samples.read(draw.index, rng)
+
+
+class ShardedBatches:
+    """The batches of one rank, one list of draws a batch.
+
+    A global batch is cut over ranks, so that its content does not depend on how many there are. In training the
+    order is a function of (seed, epoch) and a last, smaller batch is left out; in evaluation every sample is read once.
+
+    Args:
+        num_samples: Samples in the split.
+        batch_size: Samples a batch over all ranks together.
+        world: Who takes which share.
+        seed: The seed of the run; None for evaluation.
+    """
+
+    def __init__(self, num_samples: int, batch_size: int, world: World, seed: int | None) -> None:
+        self.num_samples = num_samples
+        self.batch_size = max(world.size, min(batch_size, num_samples))
+        self.world = world
+        self.seed = seed
+        self.epoch = 0
+        self.first_batch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Called by Lightning before each epoch."""
+        self.epoch = epoch
+
+    def start_at(self, epoch: int, batch: int) -> None:
+        """Makes the next iteration begin inside an epoch, as when a stopped run goes on.
+
+        Args:
+            epoch: The epoch, from 0.
+            batch: How many of its batches are done.
+        """
+        self.epoch, self.first_batch = epoch, batch
+
+    def __len__(self) -> int:
+        full, rest = divmod(self.num_samples, self.batch_size)
+        return full if self.seed is not None else full + (self.world.rank < rest)
+
+    @property
+    def common(self) -> int:
+        """How many batches every rank has; only during these may ranks wait for one another."""
+        full, rest = divmod(self.num_samples, self.batch_size)
+        return full if self.seed is not None else full + (rest >= self.world.size)
+
+    def __iter__(self) -> Iterator[list[Draw]]:
+        order = list(range(self.num_samples))
+        if self.seed is not None:
+            order = generator(self.seed, "order", self.epoch).permutation(self.num_samples).tolist()
+        first, self.first_batch = self.first_batch, 0
+        for number in range(first, len(self)):
+            batch = order[number * self.batch_size : (number + 1) * self.batch_size]
+            yield [Draw(self.epoch, index) for index in batch[self.world.rank :: self.world.size]]
+
+
+class Loaders:
+    """Makes the loaders of a run.
+
+    Args:
+        batch_size: Samples a batch over all ranks together.
+        workers: Reading processes a rank; 0 reads in the training process.
+        seed: The seed of the run.
+        world: The processes that share each batch.
+
+    Raises:
+        ConfigError: A batch that cannot be shared by the ranks, or a negative number of workers.
+    """
+
+    def __init__(self, batch_size: int, workers: int, seed: int, world: World) -> None:
+        if batch_size < world.size:
+            raise ConfigError(
+                f"loader.batch_size: expected at least one sample a rank ({world.size} ranks), got {batch_size}"
+            )
+        if workers < 0:
+            raise ConfigError(f"loader.workers: expected 0 or more, got {workers}")
+        self.batch_size, self.workers, self.seed, self.world = batch_size, workers, seed, world
+
+    def training(self, samples: Samples) -> DataLoader[dict[str, Any]]:
+        """Shuffled, augmented, without the last partial batch."""
+        if len(samples) < self.world.size:
+            raise DataError(
+                f"the training split has {len(samples)} samples for {self.world.size} ranks; "
+                "start fewer ranks or widen data.split"
+            )
+        return self._loader(samples, self.seed)
+
+    def evaluation(self, samples: Samples) -> DataLoader[dict[str, Any]]:
+        """In order, as they are, every sample once."""
+        return self._loader(samples, None)
+
+    def _loader(self, samples: Samples, seed: int | None) -> DataLoader[dict[str, Any]]:
+        return DataLoader(
+            Drawn(samples, seed),
+            batch_sampler=ShardedBatches(len(samples), self.batch_size, self.world, seed),
+            num_workers=self.workers,
+            persistent_workers=self.workers > 0,
+        )

@@ -1,0 +1,98 @@
+"""From a checked configuration to the objects of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from omegaconf import DictConfig, OmegaConf, open_dict
+
+from scadl_core.comm import World
+from scadl_core.errors import RunError
+from scadl_core.workflow.build import build
+from scadl_core.workflow.contracts import Source
+from scadl_core.workflow.seeds import derive
+from scadl_core.workflow.task import Task
+
+
+def resolve(config: DictConfig) -> DictConfig:
+    """The configuration with every interpolation resolved and every path absolute, so that it stands by itself.
+
+    Args:
+        config: What was composed; mandatory values must be there.
+    """
+    config = config.copy()
+    for name in ("data", "runs"):
+        config.paths[name] = str(Path(config.paths[name]).expanduser().absolute())
+    OmegaConf.resolve(config)
+    given = config.data.path
+    if given is not None:
+        paths = [
+            str(Path(p).expanduser().absolute())
+            for p in ([given] if isinstance(given, str) else given)
+        ]
+        config.data.path = paths[0] if isinstance(given, str) else paths
+    return config
+
+
+def make_source(config: DictConfig, world: World) -> Source:
+    """Opens the configured data on every rank; writes the example data set first where it is asked for and absent.
+
+    Args:
+        config: The resolved configuration.
+        world: The processes of the run.
+    """
+    sample = config.data.get("sample")
+    if sample is not None and sample.path == config.data.path:
+        world.first(lambda: build(config, "data.sample"))
+    bare = config.copy()
+    with open_dict(bare):
+        bare.data.pop("sample", None)
+    source: Source = world.together(lambda: build(bare, "data"))
+    return source
+
+
+def make_task(config: DictConfig, facts: dict[str, Any], world: World) -> Task:
+    """Builds network, optimizer and schedule into a task whose weights depend on the seed alone.
+
+    Args:
+        config: The resolved configuration.
+        facts: What the source found, see :meth:`scadl_core.workflow.contracts.Source.facts`.
+        world: The processes of the run.
+    """
+    torch.manual_seed(derive(config.seed, "weights"))
+    network = build(config, "model", **facts["model"])
+    task: Task = build(
+        config,
+        "task",
+        network=network,
+        facts=facts,
+        world=world,
+        seed=config.seed,
+        optimizer=build(config, "optimizer"),
+        schedule=build(config, "schedule") if config.schedule else None,
+    )
+    return task
+
+
+def restore_task(config: DictConfig, checkpoint: dict[str, Any], world: World) -> Task:
+    """Builds the task of a checkpoint, with its weights and statistics.
+
+    Args:
+        config: The run's configuration.
+        checkpoint: What :meth:`scadl_core.workflow.runfolder.RunFolder.load_checkpoint` gave.
+        world: The processes of the run.
+
+    Raises:
+        RunError: The configured network is not the one that was saved.
+    """
+    task = make_task(config, checkpoint["scadl"]["facts"], world)
+    try:
+        task.load_state_dict(checkpoint["state_dict"])
+    except RuntimeError as error:
+        reason = str(error).split("\n")[1].strip() if "\n" in str(error) else str(error)
+        raise RunError(
+            f"the checkpoint does not fit the configured model ({reason}); leave out overrides of model, task and data.inputs"
+        ) from None
+    return task.eval()

@@ -1,0 +1,76 @@
+"""Pictures that every pipeline's report has."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.figure import Figure
+
+
+def learning_curves(history: Path, path: Path) -> None:
+    """Draws every column of ``metrics.csv`` that was measured on both splits, and the rest of the validation.
+
+    Args:
+        history: The CSV file, one row an epoch.
+        path: The PNG file to write.
+    """
+    with history.open() as file:
+        rows = list(csv.DictReader(file))
+    epochs = [int(row["epoch"]) for row in rows]
+    names = [name for name in rows[0] if "/" in name]
+    kinds = sorted(
+        {name.split("/", 1)[1] for name in names}, key=lambda kind: (kind != "loss", kind)
+    )
+    kinds = [
+        kind
+        for kind in kinds
+        if kind == "loss"
+        or kind == "score"
+        or kind.split("_")[0] in ("iou", "auc", "psnr", "accuracy")
+    ]
+    figure = Figure(figsize=(3.4 * max(1, len(kinds)), 2.8), layout="constrained")
+    for axes, kind in zip(
+        np.atleast_1d(figure.subplots(1, max(1, len(kinds)))), kinds, strict=False
+    ):
+        for split in ("train", "val"):
+            if f"{split}/{kind}" in names:
+                values = [float(row[f"{split}/{kind}"] or "nan") for row in rows]
+                axes.plot(epochs, values, marker="o", markersize=3, label=split)
+        axes.set(title=kind.replace("_", " "), xlabel="epoch")
+        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.grid(alpha=0.3)
+        axes.legend(frameon=False)
+    figure.savefig(path, dpi=110)
+
+
+def confusion_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> None:
+    """Draws a confusion matrix as shares of each true class.
+
+    Args:
+        matrix: Counts or weights, shape (K, K), rows the truth, columns the prediction.
+        names: The K classes.
+        path: The PNG file to write.
+    """
+    total = matrix.sum(axis=1, keepdims=True)
+    shares = np.divide(matrix, total, out=np.zeros_like(matrix, dtype=float), where=total > 0)
+    labels = [name.replace("_", "\n") for name in names]
+    figure = Figure(figsize=(1.6 + 1.1 * len(names), 1.4 + 0.9 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    image = axes.imshow(shares, cmap="Blues", vmin=0, vmax=1)
+    axes.set_xticks(range(len(names)), labels)
+    axes.set_yticks(range(len(names)), labels)
+    axes.set(xlabel="prediction", ylabel="truth")
+    for (row, column), share in np.ndenumerate(shares):
+        axes.text(
+            column,
+            row,
+            f"{share:.3f}",
+            ha="center",
+            va="center",
+            color="white" if share > 0.5 else "black",
+        )
+    figure.colorbar(image, label="share of the true class", shrink=0.8)
+    figure.savefig(path, dpi=110)

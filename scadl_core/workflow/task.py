@@ -1,0 +1,73 @@
+"""What all pipelines' tasks share: a network, its optimizer, and noise that depends on the step alone."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from lightning import LightningModule
+from torch import nn
+from torch.optim import Optimizer
+
+from scadl_core.comm import World
+from scadl_core.workflow.seeds import derive
+
+
+class Task(LightningModule, ABC):
+    """Base of an app's ``task.py``, which adds ``training_step``, the evaluation steps and ``scores``.
+
+    A validation logs ``val/score``, by which the best checkpoint is chosen: one number, higher is better.
+
+    Args:
+        network: The model.
+        facts: What :meth:`scadl_core.workflow.contracts.Source.facts` found.
+        world: The processes that share each batch; losses are sums over them (:meth:`World.global_sum`).
+        seed: The seed of the run.
+        optimizer: Makes the optimizer from the parameters.
+        schedule: Makes the scheduler from ``optimizer`` and ``total_steps``.
+    """
+
+    # A rank may get none of the samples of a small split; every score is a sum over ranks.
+    allow_zero_length_dataloader_with_multiple_devices = True
+
+    def __init__(
+        self,
+        network: nn.Module,
+        facts: dict[str, Any],
+        world: World,
+        seed: int = 0,
+        optimizer: Callable[..., Optimizer] | None = None,
+        schedule: Callable[..., Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.network = network
+        self.facts = facts
+        self.world = world
+        self.seed = seed
+        self.make_optimizer = optimizer
+        self.make_schedule = schedule
+
+    @abstractmethod
+    def scores(self) -> dict[str, float]:
+        """The scores of the last evaluation, by name, without the name of the split."""
+
+    def configure_optimizers(self) -> Any:
+        """Called by Lightning: the configured optimizer and its schedule, stepped after every optimizer step."""
+        assert self.make_optimizer is not None, "a task made for prediction cannot be trained"
+        optimizer = self.make_optimizer(self.parameters())
+        if self.make_schedule is None:
+            return optimizer
+        scheduler = self.make_schedule(
+            optimizer=optimizer, total_steps=int(self.trainer.estimated_stepping_batches)
+        )
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        """Called by Lightning: makes dropout and the like a function of (seed, step, rank)."""
+        batches_done = self.trainer.fit_loop.epoch_loop.total_batch_idx
+        torch.manual_seed(derive(self.seed, "step", batches_done, self.world.rank))

@@ -1,0 +1,197 @@
+"""A run from its configuration to its report."""
+
+from __future__ import annotations
+
+import math
+import resource
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning import Callback
+from omegaconf import DictConfig
+
+from scadl_core.comm import World
+from scadl_core.workflow.build import build
+from scadl_core.workflow.callbacks import Checkpoints, History, LineProgress, StopOnSignal
+from scadl_core.workflow.contracts import Source
+from scadl_core.workflow.files import write_json
+from scadl_core.workflow.interrupts import Interrupts
+from scadl_core.workflow.loaders import Loaders
+from scadl_core.workflow.pipeline import make_source, make_task, resolve
+from scadl_core.workflow.plots import learning_curves
+from scadl_core.workflow.provenance import command_line, describe, fingerprints
+from scadl_core.workflow.report import write_report
+from scadl_core.workflow.runfolder import RunFolder, new_name, unfinished
+from scadl_core.workflow.task import Task
+
+
+def choose_folder(config: DictConfig, world: World) -> Path:
+    """The folder of this run, the same on all ranks: ``run.dir``, the run to be resumed, or a new one.
+
+    Args:
+        config: The resolved configuration.
+        world: The processes of the run.
+    """
+    if config.run.dir is not None:
+        return Path(config.run.dir).expanduser().absolute()
+    runs = Path(config.paths.runs) / config.app
+
+    def choose() -> Path:
+        found = unfinished(runs, config) if config.resume == "auto" else None
+        return found or runs / new_name()
+
+    return world.first(choose)
+
+
+def train(config: DictConfig, path: Path | None = None) -> dict[str, float]:
+    """Trains, tests and reports.
+
+    Args:
+        config: The composed configuration; nothing mandatory may be missing.
+        path: The run folder; by default what :func:`choose_folder` says.
+
+    Returns:
+        The content of ``metrics.json``.
+
+    Raises:
+        ScadlError: A mistake of the user's.
+        Stopped: A signal came; the state is saved.
+    """
+    world = World.start()
+    config = resolve(config)
+    path = path or choose_folder(config, world)
+    folder = RunFolder(path)
+    world.first(lambda: folder.begin(config, resume=config.resume == "auto"))
+    if world.first(lambda: folder.is_complete):
+        say(world, f"the run in {path} is complete: {folder.report}")
+        return folder.load_metrics()
+    with Interrupts(world) as interrupts:
+        return _Run(config, folder, world, interrupts).go()
+
+
+class _Run:
+    """One run in progress: each method is a stage, in the order of :meth:`go`."""
+
+    def __init__(
+        self, config: DictConfig, folder: RunFolder, world: World, interrupts: Interrupts
+    ) -> None:
+        self.config, self.folder, self.world, self.interrupts = config, folder, world, interrupts
+
+    def go(self) -> dict[str, float]:
+        say(self.world, f"run folder: {self.folder.path}")
+        source = make_source(self.config, self.world)
+        self.interrupts.check("before the training")
+        facts = self.world.first(source.facts)
+        provenance = self.record(source)
+        task = make_task(self.config, facts, self.world)
+        loaders: Loaders = build(self.config, "loader", seed=self.config.seed, world=self.world)
+        history = History(self.folder.history, self.world)
+        solver = self.solver(
+            history, {"app": self.config.app, "facts": facts, "provenance": provenance}
+        )
+
+        resume_from = self.world.first(lambda: self.folder.last_checkpoint)
+        if resume_from is not None:
+            position = self.world.first(
+                lambda: self.folder.load_checkpoint("last", self.config.app)["scadl"]
+            )
+            say(self.world, f"going on from step {position['step']}")
+        solver.fit(
+            task,
+            loaders.training(source.samples("train")),
+            loaders.evaluation(source.samples("val")),
+            resume_from,
+        )
+        best = self.world.first(
+            lambda: self.folder.load_checkpoint("best", self.config.app)["state_dict"]
+        )
+        task.load_state_dict(best)
+        solver.evaluate(task, loaders.evaluation(source.samples("test")))
+
+        metrics = self.metrics(task, source, history)
+        self.world.first(lambda: self.finish(task, source, metrics, provenance))
+        say(self.world, f"report: {self.folder.report}")
+        return metrics
+
+    def record(self, source: Source) -> dict[str, Any]:
+        """Writes where this run comes from; a resumed run adds itself to what was written first."""
+        data = self.world.first(lambda: fingerprints(source.files()))
+        provenance = describe(self.world, self.config.seed, command_line(), data)
+        return self.world.first(lambda: self.folder.add_provenance(provenance))
+
+    def solver(self, history: History, identity: dict[str, Any]) -> Any:
+        """Builds the solver with the callbacks that every run has. Their order matters: a checkpoint holds the
+        epoch's row, and a stop comes after the checkpoint."""
+        checkpoints = Checkpoints(self.folder.checkpoints, identity, self.world)
+        own = [build(self.config, f"callbacks.{name}") for name in self.config.callbacks]
+        on_terminal = sys.stdout.isatty()
+        progress: list[Callback] = [] if on_terminal else [LineProgress()]
+        return build(
+            self.config,
+            "solver",
+            trainer=build(self.config, "trainer"),
+            world=self.world,
+            callbacks=[
+                *own,
+                history,
+                checkpoints,
+                StopOnSignal(self.interrupts, checkpoints),
+                *progress,
+            ],
+            loggers=self.loggers(),
+            folder=self.folder.path,
+            progress_bar=on_terminal,
+        )
+
+    def loggers(self) -> list[Any]:
+        """The configured logger, on rank 0; curves of a resumed run go on in the same folder."""
+        if "_target_" not in self.config.logger or not self.world.is_first:
+            return []
+        logger = build(self.config, "logger")
+        return [logger(save_dir=self.folder.path, name="", version="tensorboard")]
+
+    def metrics(self, task: Task, source: Source, history: History) -> dict[str, float]:
+        """All numbers of the run; what cannot be said (a class that is not there) is left out."""
+        scores = {f"test/{name}": value for name, value in task.scores().items()}
+        baseline = self.world.first(lambda: build(self.config, "baseline", source=source))
+        totals = {**history.totals, "memory/peak_bytes": peak_bytes()}
+        totals["comm/sent_bytes"] = sum(self.world.gather(totals["comm/sent_bytes"]))
+        all_of_them = {**scores, **{f"baseline/{n}": v for n, v in baseline.items()}, **totals}
+        return {name: value for name, value in all_of_them.items() if math.isfinite(value)}
+
+    def finish(
+        self, task: Task, source: Source, metrics: dict[str, float], provenance: dict[str, Any]
+    ) -> None:
+        """Predictions, figures and the report; ``metrics.json`` last, since it says that the run is complete."""
+        task = task.eval()
+        build(
+            self.config,
+            "predict",
+            task=task,
+            inputs=source.example(),
+            output=self.folder.predictions,
+            provenance=provenance,
+        )
+        captions: dict[str, str] = build(
+            self.config, "figures", task=task, source=source, folder=self.folder.figures
+        )
+        learning_curves(self.folder.history, self.folder.figures / "learning_curves.png")
+        captions["learning_curves.png"] = "Loss and scores after each epoch."
+        write_report(self.folder, self.config, metrics, source.report(), captions, provenance)
+        write_json(self.folder.metrics, metrics)
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held: on its GPU where it uses one, else resident."""
+    if torch.cuda.is_available() and torch.cuda.is_initialized():
+        return torch.cuda.max_memory_allocated()
+    scale = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale
+
+
+def say(world: World, text: str) -> None:
+    """Prints on rank 0."""
+    if world.is_first:
+        print(text, flush=True)
