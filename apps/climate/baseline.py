@@ -26,22 +26,8 @@ Array = NDArray[np.float32]
 
 TUNING_MAPS = 48
 TUNING_PIXELS = 1_000_000  # of all maps together; finer grids are thinned out
-# More finely in the tails, as events are rare.
-QUANTILES = (
-    0.001,
-    0.002,
-    0.005,
-    0.01,
-    0.02,
-    0.05,
-    *(n / 10 for n in range(1, 10)),
-    0.95,
-    0.98,
-    0.99,
-    0.995,
-    0.998,
-    0.999,
-)
+TAIL = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # finely, as events are rare
+QUANTILES = (*TAIL, *(n / 10 for n in range(1, 10)), *(1 - share for share in TAIL))
 
 CLIMATENET_INPUTS = {"TMQ", "U850", "V850", "PSL"}
 WIND, DISTANCE = "wind speed at 850 hPa", "degrees from the equator"
@@ -101,17 +87,16 @@ class FittedRule:
         )
 
 
-# Fine enough that finer steps gain less than 0.01.
 CLIMATENET_RULES = {
     "tropical_cyclone": (
         Condition("PSL", False, tuple(range(98_000, 101_501, 250))),  # Pa
-        Condition(WIND, True, tuple(range(8, 25, 2))),  # m/s
-        Condition(DISTANCE, False, (40.0,)),
+        Condition(WIND, True, tuple(range(8, 29, 2))),  # m/s
+        Condition(DISTANCE, False, (20.0, 25.0, 30.0, 35.0, 40.0, 45.0)),
     ),
     "atmospheric_river": (
         Condition("TMQ", True, tuple(range(14, 43, 2))),  # kg/m^2
         Condition(WIND, True, tuple(range(6, 21))),  # m/s
-        Condition(DISTANCE, True, (18.0,)),
+        Condition(DISTANCE, True, (14.0, 18.0, 22.0, 26.0)),
     ),
 }
 
@@ -169,7 +154,7 @@ def candidate_rules(
     """
     if set(inputs) >= CLIMATENET_INPUTS and name in CLIMATENET_RULES:
         return [CLIMATENET_RULES[name]]
-    rules = []
+    rules: list[tuple[Condition, ...]] = []
     for variable in inputs:
         finite = values[variable][np.isfinite(values[variable])]
         if finite.size:

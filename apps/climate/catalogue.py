@@ -103,7 +103,7 @@ class Catalogue:
 
     def _scan(self, file: Path) -> list[str]:
         with open_fields(file) as dataset:
-            for name in self.names:
+            for name in self.fields:  # each once: a target may be an input as well
                 channel = Channel.parse(name)
                 if channel.variable in dataset.variables:
                     self.fields[name].append(find_field(dataset, file, channel))

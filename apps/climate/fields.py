@@ -203,7 +203,7 @@ def find_field(dataset: xr.Dataset, path: Path, channel: Channel) -> Field:
         grid=grid,
         unit=str(array.attrs.get("units", "")),
         time_unit=str(encoding.get("units", "")),
-        calendar=CALENDARS.get(encoding.get("calendar", ""), encoding.get("calendar", "")),
+        calendar=_calendar(encoding),
         keys=keys,
     )
 
@@ -268,6 +268,13 @@ def _keys(times: NDArray) -> tuple[str, ...]:
     if times_T.dtype.kind in "fiu":
         return tuple(f"{time:020.6f}" for time in times_T)
     return tuple(time.decode() if isinstance(time, bytes) else str(time) for time in times_T)
+
+
+def _calendar(encoding: dict[Any, Any]) -> str:
+    if " since " not in str(encoding.get("units", "")):
+        return ""
+    calendar = str(encoding.get("calendar", "standard"))  # CF section 4.4.1: the default
+    return CALENDARS.get(calendar, calendar)
 
 
 def _select_level(

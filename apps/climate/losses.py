@@ -64,7 +64,7 @@ class Jaccard:
     """One minus the soft intersection over union, mean over the classes whose weight is not 0.
 
     The values of the weights do not matter otherwise: as the union is of the class, rare classes
-    count as others do. Rahman and Wang 2016, doi:10.1007/978-3-319-50835-1_22, equation 3. A class
+    count as others do. Rahman and Wang 2016, doi:10.1007/978-3-319-50835-1_22. A class
     without any area has a loss of 0.
     """
 

@@ -43,7 +43,7 @@ class UNet(nn.Module):
         self,
         in_channels: int,
         num_classes: int,
-        width: int = 12,
+        width: int = 16,
         depth: int = 3,
         norm: str = "group",
         periodic: bool = True,

@@ -76,35 +76,6 @@ def global_attributes(
 # ---- The file. ----
 
 
-def predict_files(
-    task: Any,
-    inputs: Paths,
-    output: Path,
-    provenance: Mapping[str, Any],
-    probabilities: bool = True,
-) -> Path:
-    """Applies a trained task to files.
-
-    Args:
-        task: The :class:`apps.climate.task.Segmentation`.
-        inputs: A file, a folder, a glob pattern, or several of them.
-        output: A file, or a folder in which it is named after the first input.
-        provenance: How the run came about; its plain values become global attributes.
-        probabilities: Whether to write them, beside the classes.
-
-    Returns:
-        The file written.
-    """
-    output, facts = Path(output), task.facts
-    if output.is_dir() or not output.suffix:
-        output = output / f"{find_files(inputs)[0].stem}_events.nc"
-    plain = {name: value for name, value in provenance.items() if isinstance(value, str | int)}
-    plain |= {"version": provenance.get("versions", {}).get("scadl", "unknown")}
-    attributes = {f"scadl_{name}": str(value) for name, value in plain.items()}
-    names = (facts["inputs"], facts["classes"])
-    return write_predictions(task.probabilities, inputs, output, *names, attributes, probabilities)
-
-
 def write_predictions(
     predict: Predict,
     path: Paths,

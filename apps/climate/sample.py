@@ -5,8 +5,8 @@
 
 The layout is kept as it is published (Prabhat et al. 2021, doi:10.5194/gmd-14-107-2021), with its
 oddities: one map a file, both poles in the grid, and a `time` that is a string, the name of the
-file. So the example is read by the same code as the real data. What is in a map: `weather.py`,
-`vortices.py`, `filaments.py`.
+file. So the example is read by the same code as the real data. What is in a map: `weather.py` and
+`storms.py`.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from pathlib import Path
 import netCDF4
 import numpy as np
 
-from apps.climate.filaments import add_filaments
-from apps.climate.vortices import CYCLONE_RADIUS_KM, add_lows
-from apps.climate.weather import MOISTURE_RANGE_KG_M2, Grid, Weather, background
+from apps.climate.storms import CYCLONE_RADIUS_KM, add_filaments, add_lows
+from apps.climate.weather import Weather, background
 
 DIMENSIONS = ("time", "lat", "lon")
 CLASSES = ("background", "tropical_cyclone", "atmospheric_river")
-
-# First and last, as in ClimateNet. The number of the split goes into the seed: keep the order.
-SPLIT_YEARS = {"train": (1996, 2010), "test": (2011, 2013)}
+SPLIT_YEARS = {  # first and last, as in ClimateNet; the order goes into the seed: keep it
+    "train": (1996, 2010),
+    "test": (2011, 2013),
+}
 HOURS_BETWEEN_MAPS = 653  # 27 days; a prime, so every hour of the years comes before one repeats
 NORTHERN_SOLSTICE_DAY = 172
-
+MOISTURE_RANGE_KG_M2 = (0.05, 78.0)  # what noise and storms add up to ends here
 VARIABLES = {  # name in the file: (field of Weather, description, units), as in ClimateNet
     "TMQ": ("moisture_kg_m2", "Total (vertically integrated) precipitable water", "kg/m^2"),
     "U850": ("east_m_s", "Zonal wind at 850 mbar pressure surface", "m/s"),
@@ -41,18 +41,18 @@ VARIABLES = {  # name in the file: (field of Weather, description, units), as in
 
 def write_sample(
     path: str | Path,
-    train_maps: int = 160,
+    train_maps: int = 256,
     test_maps: int = 48,
     latitudes: int = 96,
     longitudes: int = 144,
     seed: int = 0,
     cyclone_radius_km: float = CYCLONE_RADIUS_KM,
 ) -> None:
-    """Write the example data set, unless its folder exists.
+    """Writes the example data set, unless its folder exists.
 
-    The set is written beside the folder and renamed at the end, so a killed process leaves no half
-    of it. A map depends on the seed, its split and its number alone: asking for more maps leaves
-    the first ones as they are.
+    It is written beside the folder and renamed at the end, so a killed process leaves no half of
+    it. A map depends on the seed, its split and its number alone: asking for more maps leaves the
+    first ones as they are.
 
     Args:
         path: The folder; if it exists, nothing is done.
@@ -67,13 +67,15 @@ def write_sample(
     if path.exists():
         return
     path.parent.mkdir(parents=True, exist_ok=True)
-    grid = Grid.regular(latitudes, longitudes)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
         written = Path(scratch) / path.name
-        for split, maps in {"train": train_maps, "test": test_maps}.items():
+        for index, (split, maps) in enumerate({"train": train_maps, "test": test_maps}.items()):
             (written / split).mkdir(parents=True)
             for number in range(maps):
-                _write_map(written / split, grid, seed, number, cyclone_radius_km)
+                when, rng = map_time(split, number), np.random.default_rng([seed, index, number])
+                weather = simulate(rng, latitudes, longitudes, season(when), cyclone_radius_km)
+                # The last figure of the name counts the people who labelled the same map.
+                write_netcdf(written / split / f"data-{when:%Y-%m-%d-%H}-1.nc", weather)
         _publish(written, path)
 
 
@@ -83,15 +85,6 @@ def _publish(written: Path, path: Path) -> None:
     except OSError:
         if not path.is_dir():  # else another process was faster, and wrote the same
             raise
-
-
-def _write_map(folder: Path, grid: Grid, seed: int, number: int, cyclone_radius_km: float) -> None:
-    split = folder.name
-    when = map_time(split, number)
-    rng = np.random.default_rng([seed, list(SPLIT_YEARS).index(split), number])
-    weather = simulate(rng, grid, season(when), cyclone_radius_km)
-    # The last figure of the name counts the people who labelled the same map.
-    write_netcdf(folder / f"data-{when:%Y-%m-%d-%H}-1.nc", weather, grid)
 
 
 def map_time(split: str, number: int) -> datetime.datetime:
@@ -109,30 +102,28 @@ def season(when: datetime.datetime) -> float:
 
 def simulate(
     rng: np.random.Generator,
-    grid: Grid,
+    latitudes: int,
+    longitudes: int,
     season: float,
     cyclone_radius_km: float = CYCLONE_RADIUS_KM,
 ) -> Weather:
     """One map. Lows come last, so that a cyclone's label wins over a river's."""
-    weather = background(rng, grid, season)
-    add_filaments(rng, grid, weather)
-    add_lows(rng, grid, weather, season, cyclone_radius_km)
+    weather = background(rng, latitudes, longitudes, season)
+    add_filaments(rng, weather)
+    add_lows(rng, weather, season, cyclone_radius_km)
     weather.moisture_kg_m2.clip(*MOISTURE_RANGE_KG_M2, out=weather.moisture_kg_m2)
     return weather
 
 
-def write_netcdf(file: Path, weather: Weather, grid: Grid) -> None:
-    """Write one map as ClimateNet does.
-
-    Not through xarray, which takes three times as long for files as small as these.
-    """
+def write_netcdf(file: Path, weather: Weather) -> None:
+    """Writes one map as ClimateNet does; not by xarray, which takes three times as long."""
     with netCDF4.Dataset(file, "w") as nc:
-        for dimension, size in zip(DIMENSIONS, (1, *grid.shape), strict=True):
+        for dimension, size in zip(DIMENSIONS, (1, *weather.label.shape), strict=True):
             nc.createDimension(dimension, size)
         nc.createVariable("time", str, "time")[0] = file.name
         for name, degrees, units in (
-            ("lat", grid.latitude_H, "degrees_north"),
-            ("lon", grid.longitude_W, "degrees_east"),
+            ("lat", weather.latitude_H, "degrees_north"),
+            ("lon", weather.longitude_W, "degrees_east"),
         ):
             coordinate = nc.createVariable(name, "f8", name)
             coordinate.units = units

@@ -78,7 +78,9 @@ def read_words(verb: str, words: Sequence[str]) -> Words:
         if word in ("-m", "--multirun"):
             multirun = True
         elif word in ("--config-dir", "-cd"):
-            config_dir = Path(next(rest, "")).expanduser()
+            if not (folder := next(rest, "")):
+                raise ConfigError(f"{word} needs a folder: {word} DIR")
+            config_dir = Path(folder).expanduser()
         elif word in _HYDRA_FLAGS:
             flags += (
                 [word]

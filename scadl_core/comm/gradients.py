@@ -1,6 +1,7 @@
-"""The exchange of gradients in data-parallel training, counted."""
+"""The exchange of gradients in data-parallel training, counted.
 
-from __future__ import annotations
+Annotations are objects here, not texts: DistributedDataParallel compares them.
+"""
 
 import torch
 import torch.distributed as dist

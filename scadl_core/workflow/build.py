@@ -5,10 +5,13 @@ from __future__ import annotations
 import inspect
 import pydoc
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any
 
 from hydra.errors import HydraException
 from hydra.utils import instantiate
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
 from scadl_core.errors import ConfigError, ScadlError, nearest
@@ -42,21 +45,50 @@ def build(config: DictConfig, key: str, **arguments: Any) -> Any:
     """
     node = OmegaConf.select(config, key)
     check_targets(node, key, allowed(config))
-    try:
+    with _mistakes(key, node["_target_"]):
         # Hydra fills in what the configuration says; what only the program knows is handed over as it is.
-        factory = instantiate(node, _convert_="all", _partial_=True)
-        return factory if node.get("_partial_") else factory(**arguments)
-    except (HydraException, TypeError, ValueError) as error:
+        factory = Factory(key, node["_target_"], instantiate(node, _convert_="all", _partial_=True))
+    return factory if node.get("_partial_") else factory(**arguments)
+
+
+@dataclass(frozen=True)
+class Factory:
+    """Makes what a part of the configuration describes.
+
+    Attributes:
+        key: Which part.
+        target: Its ``_target_``.
+        partial: The class or function with the configured arguments.
+    """
+
+    key: str
+    target: str
+    partial: Any
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        """The configured arguments."""
+        return dict(self.partial.keywords)
+
+    def __call__(self, *arguments: Any, **named: Any) -> Any:
+        """Makes it with further arguments; raises ConfigError where its class refuses them."""
+        with _mistakes(self.key, self.target):
+            return self.partial(*arguments, **named)
+
+
+@contextmanager
+def _mistakes(key: str, target: str) -> Iterator[None]:
+    """What a constructor refuses is the configuration's mistake; an error inside a called function is a defect."""
+    try:
+        yield
+    except (HydraException, MisconfigurationException, TypeError, ValueError) as error:
         cause = error.__cause__ if isinstance(error, HydraException) else error
         if isinstance(cause, ScadlError):
             raise cause from None
-        # What a constructor refuses is the configuration's mistake; an error inside a called function is a defect.
-        if isinstance(cause, (TypeError, ValueError)) and inspect.isclass(
-            get_object(node["_target_"])
-        ):
-            raise ConfigError(
-                f"{key}: {node['_target_']} refused its arguments: {cause}"
-            ) from error
+        refused = isinstance(cause, (MisconfigurationException, TypeError, ValueError))
+        if refused and inspect.isclass(pydoc.locate(target)):
+            reason = " ".join(str(cause).split())
+            raise ConfigError(f"{key}: {target} refused its arguments: {reason}") from error
         raise
 
 

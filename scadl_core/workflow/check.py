@@ -11,7 +11,6 @@ from rich.console import Console
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError, DataError
 from scadl_core.workflow.build import allowed, locate
-from scadl_core.workflow.compose import require
 from scadl_core.workflow.files import write_text
 from scadl_core.workflow.pipeline import make_source, resolve
 
@@ -33,8 +32,8 @@ def check(config: DictConfig, console: Console) -> bool:
     """
     given = OmegaConf.missing_keys(config)
     if "data.path" in given:
-        require(config, "data")
-    missing = [key for key in given if key.startswith("data.")]
+        raise ConfigError("missing: data.path; add data.path=<your files>")
+    missing = sorted(key for key in given if key.startswith("data."))
     try:
         if missing:
             raise ConfigError(f"not yet configured: {', '.join(missing)}")

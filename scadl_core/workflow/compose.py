@@ -7,6 +7,7 @@ type names its key, and all missing values are listed at once.
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -41,6 +42,9 @@ _WORDS = {
     list: "a list",
     dict: "a mapping",
 }
+
+
+_CHOICES = {"resume": ("never", "auto"), "split": ("train", "val", "test")}
 
 
 class SearchPath(SearchPathPlugin):
@@ -174,6 +178,9 @@ def check_values(overrides: Sequence[Override], base: DictConfig, config: DictCo
             if key and not override.is_delete() and not _is_hydras(override):
                 _check_type(key, OmegaConf.select(base, key), OmegaConf.select(resolved, key))
                 _check_home(override, base, config)
+        for key, known in _CHOICES.items():
+            if (value := OmegaConf.select(resolved, key)) not in known:
+                raise ConfigError(f"{key}={value}: no such choice{nearest(str(value), known)}")
         for name in resolved:
             if not OmegaConf.is_missing(resolved, name):
                 check_targets(resolved[name], str(name), allowed(config))
@@ -193,7 +200,8 @@ def check_key(override: Override, config: DictConfig) -> None:
         return
     keys = [key for key in leaves(config) if not key.rpartition(".")[2].startswith("_")]
     wanted = [override.key_or_group]
-    if isinstance(override.value(), dict) and OmegaConf.select(config, override.key_or_group):
+    whole = OmegaConf.select(config, override.key_or_group)
+    if isinstance(override.value(), dict) and isinstance(whole, DictConfig):
         wanted += leaves(OmegaConf.create(override.value()), override.key_or_group + ".")
     for key in wanted:
         if key not in leaves(config):
@@ -259,11 +267,11 @@ def _check_choice(override: Override) -> None:
     if override.is_sweep_override():
         wanted = list(override.sweep_string_iterator())
     else:
-        wanted = override.value() if isinstance(override.value(), list) else [override.value()]
-    for choice in wanted:
-        if choice not in (None, "null") and str(choice) not in known:
+        wanted = override.value() if isinstance(override.value(), list) else [override.value() or "null"]
+    for choice in map(str, wanted):
+        if choice not in known:
             raise ConfigError(
-                f"{override.key_or_group}={choice}: no such choice{nearest(str(choice), known)}"
+                f"{override.key_or_group}={choice}: no such choice{nearest(choice, known)}"
             )
 
 
@@ -272,24 +280,15 @@ def _is_hydras(override: Override) -> bool:
 
 
 def _closest(key: str, keys: Sequence[str]) -> str:
-    # First where the person already is: among the siblings; then over the whole configuration, by full key and by
-    # its last word, so that `lr` finds `optimizer.lr`.
+    """The end of a message about an unknown key: looks among its siblings, then over all by last word, then by all."""
     parent, _, last = key.rpartition(".")
     siblings = [k for k in keys if k.rpartition(".")[0] == parent]
-    for candidates in (siblings, list(keys)):
-        hint = nearest(key, candidates)
-        if hint.startswith("; did you mean"):
-            return hint
-    words = {k.rpartition(".")[2]: k for k in keys}
-    hint = nearest(last, words)
-    if hint.startswith("; did you mean"):
-        return (
-            "".join(
-                hint.replace(repr(w), repr(k)) if repr(w) in hint else "" for w, k in words.items()
-            )
-            or hint
-        )
-    return nearest(key, siblings or [k for k in keys if "." not in k])
+    for known in (siblings, keys):
+        full = {k.rpartition(".")[2]: k for k in reversed(known)}
+        close = difflib.get_close_matches(last, full, n=1, cutoff=0.6)
+        if close:
+            return f"; did you mean {full[close[0]]!r}?"
+    return nearest(last, [k.rpartition(".")[2] for k in siblings] or keys)
 
 
 def _check_type(key: str, default: Any, value: Any) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table as RichTable
 
 
@@ -46,13 +47,15 @@ class DataReport:
         Args:
             console: Where to write.
         """
-        console.print(f"[bold]{self.title}[/bold]")
+        console.print(self.title, style="bold", highlight=False, markup=False)
         for name, value in self.facts.items():
             console.print(f"  {name}: {value}", highlight=False, markup=False)
         for table in self.tables:
-            rich_table = RichTable(*table.columns, title=table.title, title_justify="left")
+            # Units and names out of files may look like rich's markup: [m s-1].
+            columns = map(escape, table.columns)
+            rich_table = RichTable(*columns, title=escape(table.title), title_justify="left")
             for row in table.rows:
-                rich_table.add_row(*row)
+                rich_table.add_row(*map(escape, row))
             console.print(rich_table)
         for warning in self.warnings:
             console.print(f"  warning: {warning}", style="yellow", highlight=False, markup=False)

@@ -10,6 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 
 import torch
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 # What is checked beside the core: module, what it is for, how to get it.
@@ -38,7 +39,7 @@ def doctor(console: Console) -> None:
         "part", "found", "what to do", title="ScaDL on this machine", title_justify="left"
     )
     for row in (*_machine(), *_launchers(), *(_package(*package) for package in _OPTIONAL)):
-        table.add_row(*row)
+        table.add_row(*map(escape, row))
     console.print(table)
 
 

@@ -87,9 +87,9 @@ class GradientSolver:
         folder: Path,
         progress_bar: bool,
     ) -> None:
-        rank_zero_only.rank = (
-            world.rank
-        )  # before the Trainer is made, Lightning takes every MPI rank for rank 0
+        quieten()
+        # Before the Trainer is made, Lightning takes every MPI rank for rank 0.
+        rank_zero_only.rank = world.rank
         self.trainer = trainer(
             **placement(world, trainer),
             plugins=[WorldEnvironment(world), WholeFiles()],
@@ -136,8 +136,9 @@ def quieten() -> None:
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
     warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
-    # Our lines are counted over the whole run, so a short epoch loses none.
+    # Our lines are counted over the whole run, and Checkpoints sets the loader to where it was.
     warnings.filterwarnings("ignore", "The number of training batches .* is smaller than the logging")
+    warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before the epoch")
 
 
 @contextmanager

@@ -58,6 +58,11 @@ class ShardedBatches:
         self.epoch = 0
         self.first_batch = 0
 
+    @property
+    def sampler(self) -> ShardedBatches:
+        """Itself: Lightning tells the epoch to the sampler of a batch sampler, not to the batch sampler."""
+        return self
+
     def set_epoch(self, epoch: int) -> None:
         """Called by Lightning before each epoch."""
         self.epoch = epoch

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from scadl_core.comm import World
@@ -49,7 +50,7 @@ def rerun(path: Path, console: Console) -> float:
         "then",
         "now",
         "difference",
-        title=f"{path.name} again as {new.path.name}",
+        title=escape(f"{path.name} again as {new.path.name}"),
         title_justify="left",
     )
     scores = [name for name in after if name in before and name not in _OF_THE_MACHINE]

@@ -11,6 +11,7 @@ from __future__ import annotations
 import fcntl
 import json
 import secrets
+import weakref
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
@@ -64,7 +65,7 @@ class RunFolder:
         return path if path.is_file() else None
 
     def begin(self, config: DictConfig, resume: bool) -> None:
-        """Makes the folder for a new run, or takes it up again; locks it until the process ends.
+        """Makes the folder for a new run, or takes it up again; locks it while this object lives.
 
         Args:
             config: The resolved configuration of the run.
@@ -82,7 +83,15 @@ class RunFolder:
                 f"run folder {self.path}: cannot be written ({error.strerror}); set run.dir or paths.runs to a folder "
                 "that you can write to"
             ) from None
-        self._take_lock()
+        weakref.finalize(self, self._lock.close)
+        try:
+            self._take_lock()
+            self._claim(config, resume)
+        except RunError:
+            self._lock.close()
+            raise
+
+    def _claim(self, config: DictConfig, resume: bool) -> None:
         if not self.exists:
             write_text(self.config, OmegaConf.to_yaml(config))
         elif not resume:

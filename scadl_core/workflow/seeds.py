@@ -11,6 +11,8 @@ import zlib
 
 import numpy as np
 
+from scadl_core.errors import ConfigError
+
 
 def derive(seed: int, purpose: str, *keys: int) -> int:
     """A 63-bit seed for one purpose.
@@ -22,7 +24,12 @@ def derive(seed: int, purpose: str, *keys: int) -> int:
 
     Returns:
         An integer in [0, 2**63), independent over purposes and keys (``numpy.random.SeedSequence``).
+
+    Raises:
+        ConfigError: A negative seed.
     """
+    if seed < 0:
+        raise ConfigError(f"seed: expected 0 or more, got {seed}")
     state = np.random.SeedSequence([seed, zlib.crc32(purpose.encode()), *keys]).generate_state(
         1, np.uint64
     )

@@ -11,8 +11,9 @@ from pathlib import Path
 import hydra
 from hydra.core.hydra_config import HydraConfig
 from hydra.errors import HydraException
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from scadl_core.comm import World
@@ -106,9 +107,9 @@ def summarise(folder: Path, console: Console) -> None:
         if n.startswith(("test/iou", "test/auc", "test/psnr", "test/acc", "baseline/iou"))
     ]
     names += ["train/seconds"]
-    table = Table("run", *keys, *names, title=str(folder), title_justify="left")
+    table = Table("run", *keys, *names, title=escape(str(folder)), title_justify="left")
     for run, config, numbers in zip(runs, configs, metrics, strict=True):
-        values = [str(_select(config, key)) for key in keys]
+        values = [escape(str(OmegaConf.select(config, key, default="-"))) for key in keys]
         table.add_row(
             run.path.name, *values, *(f"{numbers.get(name, float('nan')):.4f}" for name in names)
         )
@@ -123,9 +124,3 @@ def summarise(folder: Path, console: Console) -> None:
 def _job(config: DictConfig) -> dict[str, float]:
     """One run of a sweep; it may be in another process, on another machine."""
     return train(config, Path(HydraConfig.get().runtime.output_dir))
-
-
-def _select(config: DictConfig, key: str) -> object:
-    for part in key.split("."):
-        config = config[part]
-    return config

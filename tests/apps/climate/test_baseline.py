@@ -66,9 +66,7 @@ def noise_source(label: Any, maps: int = 4) -> Source:
 
 
 def test_a_planted_threshold_is_found() -> None:
-    source = noise_source(
-        lambda t, q: q < np.float32(-1.2816)  # quantile 0.1
-    )
+    source = noise_source(lambda t, q: q < np.float32(-1.2816))  # the lowest tenth
     rule = tune(source)[1]
     assert str(rule).startswith("q < -1.2")
     assert score(source)["iou_event"] > 0.95

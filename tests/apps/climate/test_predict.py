@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import netCDF4
+import numpy as np
+import pytest
+import xarray as xr
+
+from apps.climate.predict import write_predictions
+from scadl_core.errors import DataError
+
+CLASSES = ["no event", "event"]
+ERA5 = ["t@500hPa", "t@850hPa", "z@500hPa", "z@850hPa"]
+
+
+def predict(image_CHW, periodic):
+    """Looks at neighbours to the east and the north, so that it notices a turned or flipped map."""
+    values_HW = np.nan_to_num(image_CHW).sum(0)
+    slope_HW = np.roll(values_HW, -1, 1) - values_HW + 2 * np.gradient(values_HW, axis=0)
+    event_HW = 1 / (1 + np.exp(-slope_HW / 100))
+    return np.stack([1 - event_HW, event_HW]).astype(np.float32)
+
+
+def apply(path, output, inputs, **changes):
+    return write_predictions(predict, path, output, inputs, CLASSES, {"scadl_run": "r1"}, **changes)
+
+
+@pytest.mark.parametrize(
+    ("files", "inputs"),
+    [
+        (["era5_pl_t_z_500_850_test4.nc"], ERA5),
+        (["uwnd_mean.nc", "vwnd_mean.nc"], ["uwnd", "vwnd"]),
+        (["tas_day_MIROC6.nc"], ["tas"]),
+        (["ostia_monthly.nc"], ["surface_temperature"]),
+        (["mrsos_HadGEM2.nc"], ["mrsos"]),
+    ],
+)
+def test_real_coordinates_come_back_as_they_were(shared_data, tmp_path, files, inputs):
+    paths = [shared_data / "climate" / name for name in files]
+    written = apply(paths, tmp_path / "out.nc", inputs)
+    with netCDF4.Dataset(paths[0]) as given, netCDF4.Dataset(written) as found:
+        first = given[inputs[0].partition("@")[0]]
+        dimensions = [name for name in first.dimensions if name != "level"]
+        assert list(found["event_class"].dimensions) == dimensions
+        names = [*dimensions, *(f"{name}_bnds" for name in dimensions), "height", "air_pressure"]
+        for name in (name for name in names if name in given.variables):
+            for dataset in (given, found):
+                dataset.set_auto_mask(False)
+            np.testing.assert_array_equal(found[name][...], given[name][...])
+            assert found[name].dtype == given[name].dtype
+            for attribute in set(given[name].ncattrs()) - {"actual_range"}:
+                assert found[name].getncattr(attribute) == given[name].getncattr(attribute)
+        if "grid_mapping" in first.ncattrs():
+            assert found["event_class"].grid_mapping in found.variables
+
+
+def test_flags_and_attributes(shared_data, tmp_path):
+    written = apply(shared_data / "climate" / "mrsos_HadGEM2.nc", tmp_path / "out.nc", ["mrsos"])
+    with netCDF4.Dataset(written) as dataset:
+        classes = dataset["event_class"]
+        assert classes.dtype == classes.flag_values.dtype == np.int8
+        assert (classes.flag_values.tolist(), classes._FillValue) == ([0, 1], -1)
+        assert classes.flag_meanings == "no_event event"
+        assert classes.ancillary_variables == "probability_no_event probability_event"
+        assert (dataset.Conventions, dataset.scadl_run) == ("CF-1.11", "r1")
+        assert dataset["probability_event"].units == "1"
+        masked = np.ma.getmaskarray(classes[0])
+    with xr.open_dataset(shared_data / "climate" / "mrsos_HadGEM2.nc") as given:
+        np.testing.assert_array_equal(masked, given.mrsos[0].isnull())
+    assert [file.name for file in tmp_path.iterdir()] == ["out.nc"]
+
+
+def test_values_are_those_of_the_canonical_map(shared_data, tmp_path):
+    path = shared_data / "climate" / "tas_day_MIROC6.nc"  # canonical as it is
+    written = apply(path, tmp_path / "out.nc", ["tas"], probabilities=False)
+    with xr.open_dataset(path) as given, xr.open_dataset(written) as found:
+        expected = predict(given.tas.values.astype(np.float32), True).argmax(0)
+        np.testing.assert_array_equal(found.event_class[0], expected)
+        assert "probability_event" not in found
+
+
+@pytest.mark.parametrize("change", ["roll", "flip", "both", "west"])
+def test_turned_input_gives_the_same_on_its_own_coordinates(shared_data, tmp_path, change):
+    with xr.open_dataset(shared_data / "climate" / "uwnd_mean.nc") as dataset:
+        original = dataset.isel(time=slice(2)).load()
+    turned = original
+    if change in ("roll", "both"):
+        turned = turned.roll(longitude=31, roll_coords=True)
+    if change in ("flip", "both"):
+        turned = turned.isel(latitude=slice(None, None, -1))
+    if change == "west":
+        longitude = (turned.longitude.values + 180) % 360 - 180
+        turned = turned.assign_coords(longitude=("longitude", longitude, turned.longitude.attrs))
+    results = []
+    for name, dataset in {"a.nc": original, "b.nc": turned}.items():
+        dataset.to_netcdf(tmp_path / name)
+        written = apply(tmp_path / name, tmp_path / f"out-{name}", ["uwnd"])
+        with xr.open_dataset(written) as found:
+            np.testing.assert_array_equal(found.longitude, dataset.longitude)
+            np.testing.assert_array_equal(found.latitude, dataset.latitude)
+            found = found.load().assign_coords(longitude=found.longitude % 360)
+            results.append(found.sortby(["latitude", "longitude"]))
+    for variable in ("event_class", "probability_event"):
+        np.testing.assert_array_equal(results[0][variable], results[1][variable])
+
+
+def grid_file(path, time=None, **coords):
+    coords |= {"lat": [1.0, 0], "lon": [0.0, 1, 2]} | ({"time": time} if time else {})
+    dims = ["time"] * bool(time) + ["lat", "lon"]
+    shape = ([len(time[1])] if time else []) + [2, 3]
+    values = np.arange(np.prod(shape), dtype="f4").reshape(shape)
+    xr.Dataset({"v": (dims, values)}, coords).to_netcdf(path)
+
+
+def test_times_of_other_units_are_converted(tmp_path):
+    grid_file(tmp_path / "a.nc", ("time", [0, 1], {"units": "days since 2000-01-01"}))
+    grid_file(tmp_path / "b.nc", ("time", [6, 30], {"units": "hours since 2000-02-01"}))
+    written = apply(tmp_path / "?.nc", tmp_path / "out.nc", ["v"])
+    with netCDF4.Dataset(written) as dataset:
+        assert dataset["time"].units == "days since 2000-01-01"
+        np.testing.assert_allclose(dataset["time"][:], [0, 1, 31.25, 32.25], rtol=0, atol=1e-9)
+
+
+def test_samples_without_a_time(tmp_path):
+    grid_file(tmp_path / "a.nc")
+    with xr.open_dataset(apply(tmp_path / "a.nc", tmp_path / "one.nc", ["v"])) as found:
+        assert found.event_class.dims == ("lat", "lon")
+    grid_file(tmp_path / "b.nc")
+    with xr.open_dataset(apply(tmp_path / "?.nc", tmp_path / "two.nc", ["v"])) as found:
+        assert found.event_class.dims == ("sample", "lat", "lon")
+        assert found.sample.values.tolist() == ["a", "b"]
+    grid_file(tmp_path / "c.nc", ("time", ["data-1.nc", "data-2.nc"]))
+    with xr.open_dataset(apply(tmp_path / "c.nc", tmp_path / "text.nc", ["v"])) as found:
+        assert found.time.values.tolist() == ["data-1.nc", "data-2.nc"]
+
+
+def test_constant_first_channel_leaves_time_to_the_others(tmp_path):
+    grid_file(tmp_path / "a.nc", ("time", [0, 6], {"units": "hours since 2000-01-01"}))
+    with xr.open_dataset(tmp_path / "a.nc") as dataset:
+        dataset.v[0].drop_vars("time").rename("mask").to_netcdf(tmp_path / "mask.nc")
+    files = [tmp_path / "mask.nc", tmp_path / "a.nc"]
+    with xr.open_dataset(apply(files, tmp_path / "out.nc", ["mask", "v"])) as found:
+        assert found.event_class.sizes["time"] == 2
+
+
+def test_failure_leaves_nothing_and_inputs_are_safe(tmp_path):
+    grid_file(tmp_path / "a.nc")
+    with pytest.raises(DataError, match=r"output=.*a\.nc is an input as well"):
+        apply(tmp_path / "a.nc", tmp_path / "a.nc", ["v"])
+
+    def fail(image_CHW, periodic):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        write_predictions(fail, tmp_path / "a.nc", tmp_path / "out.nc", ["v"], CLASSES, {})
+    assert [file.name for file in tmp_path.iterdir()] == ["a.nc"]

@@ -1,0 +1,57 @@
+"""Files that are whole or absent: killed and failing writers."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+
+import pytest
+
+from scadl_core.workflow.files import write_json, write_text, written_aside
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_the_new_content_replaces_the_old(tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    write_text(path, "old")
+    write_text(path, "Größe 1")
+    assert path.read_bytes() == "Größe 1".encode()
+    assert names(tmp_path) == ["notes.txt"]
+
+
+def test_json_comes_back(tmp_path: Path) -> None:
+    write_json(tmp_path / "m.json", {"test/iou": 0.1, "where": tmp_path})
+    assert json.loads((tmp_path / "m.json").read_text()) == {
+        "test/iou": 0.1,
+        "where": str(tmp_path),
+    }
+
+
+def test_an_error_leaves_the_old_file_and_nothing_else(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    path.write_text("old")
+    with pytest.raises(RuntimeError), written_aside(path) as aside:
+        assert (aside.parent, aside.suffix) == (tmp_path, ".ckpt")
+        aside.write_text("half")
+        raise RuntimeError
+    assert path.read_text() == "old"
+    assert names(tmp_path) == ["last.ckpt"]
+
+
+def test_a_kill_before_the_rename_leaves_the_old_file(tmp_path: Path) -> None:
+    path = tmp_path / "last.ckpt"
+    path.write_text("old")
+    child = os.fork()
+    if child == 0:
+        with written_aside(path) as aside:
+            aside.write_text("new, and whole")
+            os.kill(os.getpid(), signal.SIGKILL)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    assert path.read_text() == "old"
+    write_text(path, "new")  # what the killed process left aside is in nobody's way
+    assert path.read_text() == "new"
