@@ -73,7 +73,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sample_data: Path
 def scadl(
     workplace: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Callable[..., Outcome]:
-    """The command in this process: ``scadl("train", "climate", ...)`` in an empty working directory."""
+    """The command in this process, in an empty working directory: ``scadl("train", "climate")``."""
 
     def run(*words: str) -> Outcome:
         monkeypatch.setattr(sys, "argv", ["scadl", *words])
@@ -112,8 +112,9 @@ def sample_folder(trained: Path, sample_data: Path) -> Path:
 def run_ranks() -> Callable[..., list[Any]]:
     """Calls a function in N processes that see the environment which torchrun makes.
 
-    ``run_ranks(2, function)`` gives the two results in the order of ranks. Variables given as ``environment`` are
-    set besides, those that are None removed. Every process must come to an end within ``timeout`` seconds.
+    ``run_ranks(2, function)`` gives the two results in the order of ranks. Variables given as
+    ``environment`` are set besides, those that are None removed. Every process must come to an end
+    within ``timeout`` seconds.
     """
     return _run_ranks
 
@@ -180,7 +181,7 @@ def _free_port() -> int:
 
 @pytest.fixture
 def mpirun(workplace: Path) -> Iterator[Callable[..., Outcome]]:
-    """``mpirun -n N python ...`` in a process of its own: by default ``-m scadl_core.cli``, then the words."""
+    """``mpirun -n N python`` as a subprocess; by default ``-m scadl_core.cli``, then the words."""
     launcher = Path(sys.executable).parent / "mpirun"
     if not launcher.exists():
         pytest.skip(f"no {launcher}: pip install 'scadl[mpi]'")

@@ -1,4 +1,4 @@
-"""Every choice that is shipped composes to what its page says, and those that train do train, shortened."""
+"""Every choice that is shipped composes to what its page says; those that train do, shortened."""
 
 from __future__ import annotations
 
@@ -29,7 +29,9 @@ SHORT = (
 
 
 def name_of(path: Path) -> str:
-    return f"{path.parts[-4]}/{path.stem}" if "apps" in path.parts else f"{path.parts[-2]}={path.stem}"
+    return (
+        f"{path.parts[-4]}/{path.stem}" if "apps" in path.parts else f"{path.parts[-2]}={path.stem}"
+    )
 
 
 def said(page: DictConfig, prefix: str = "") -> dict[str, Any]:
@@ -61,11 +63,13 @@ def test_a_shared_choice_sets_what_its_page_says(path: Path, workplace: Path) ->
     config = compose_run(find_app("climate"), [f"{group}={choice}"])
     require(config)
     everywhere = "@package _global_" in path.read_text()
+    # Of an ordinary choice the app's front page may set a value anew; a debugging run comes last.
+    front = {} if everywhere else said(OmegaConf.load(ROOT / "apps/climate/configs/climate.yaml"))
     page = OmegaConf.load(path)
     OmegaConf.resolve(page)
     OmegaConf.resolve(config)
     for key, value in said(page, "" if everywhere else f"{group}.").items():
-        assert OmegaConf.select(config, key) == value, key
+        assert OmegaConf.select(config, key) == front.get(key, value), key
 
 
 def test_what_is_shipped_stays_small() -> None:
@@ -94,10 +98,12 @@ def test_climatenet_runs_on_its_file_layout(
 def test_jet_stream_runs_on_reanalysis(
     scadl: Callable[..., Any], workplace: Path, shared_data: Path
 ) -> None:
-    files = ", ".join(f"'{shared_data / 'climate' / name}'" for name in ("uwnd_mean.nc", "vwnd_mean.nc"))
+    files = ", ".join(
+        f"'{shared_data / 'climate' / name}'" for name in ("uwnd_mean.nc", "vwnd_mean.nc")
+    )
     folder = train(scadl, workplace, "experiment=jet_stream", f"data.path=[{files}]", *SHORT)
     metrics = folder.load_metrics()
-    # The label is the input wind above a threshold: the simple rule that looks at it is never wrong.
+    # The label is the input wind above a threshold: the simple rule looks at it, and is right.
     assert metrics["baseline/iou_jet"] == pytest.approx(1, abs=0.02)
 
 

@@ -5,7 +5,7 @@ and classes of ClimateNet the conditions are those of the usual detection scheme
 single variable in both directions is tried. The thresholds are those with the best area-weighted
 IoU on the training split.
 
-Suffixes: C channel, H latitude, W longitude, N pixel.
+Suffixes: C channel, H latitude, W longitude, N pixel, K class.
 """
 
 from __future__ import annotations
@@ -14,15 +14,18 @@ import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
 from apps.climate.metrics import confusion, scores
+from scadl_core.workflow.contracts import Source
 
 Array = NDArray[np.float32]
+Condition = tuple[str, bool, float]  # a feature, whether it has to be above, the threshold
+Candidates = tuple[str, bool, Sequence[float]]  # the same with thresholds to try
 
 TUNING_MAPS = 48
 TUNING_PIXELS = 1_000_000  # of all maps together; finer grids are thinned out
@@ -31,139 +34,98 @@ QUANTILES = (*TAIL, *(n / 10 for n in range(1, 10)), *(1 - share for share in TA
 
 CLIMATENET_INPUTS = {"TMQ", "U850", "V850", "PSL"}
 WIND, DISTANCE = "wind speed at 850 hPa", "degrees from the equator"
-
-
-class Samples(Protocol):
-    """A split of a data set, as `apps.climate.data` has it."""
-
-    def __len__(self) -> int: ...
-
-    def read(self, index: int, rng: np.random.Generator | None) -> dict[str, NDArray[Any]]:
-        """One map: "image_CHW", "label_HW" (-1: none) and "area_H"."""
-
-
-class Source(Protocol):
-    """A data set, as `apps.climate.data` has it."""
-
-    def facts(self) -> Mapping[str, Any]:
-        """Among others "inputs", "classes" and "latitude_H"."""
-
-    def samples(self, split: str) -> Samples:
-        """The maps of "train" or "test"."""
-
-
-@dataclass(frozen=True)
-class Condition:
-    """A feature on one side of a threshold, of which there are candidates. NaN does not meet it."""
-
-    feature: str
-    above: bool
-    candidates: tuple[float, ...]
-
-    def mask(self, values: Array, threshold: float) -> NDArray[np.bool_]:
-        """Where the condition is met."""
-        return values > threshold if self.above else values < threshold
-
-
-@dataclass(frozen=True)
-class FittedRule:
-    """A conjunction with its thresholds, and its IoU where it was tuned."""
-
-    conditions: tuple[Condition, ...]
-    thresholds: tuple[float, ...]
-    iou: float
-
-    def mask(self, features: Mapping[str, Array]) -> NDArray[np.bool_]:
-        """Where the rule says yes."""
-        pairs = zip(self.conditions, self.thresholds, strict=True)
-        return np.logical_and.reduce(
-            [c.mask(features[c.feature], threshold) for c, threshold in pairs]
-        )
-
-    def __str__(self) -> str:
-        pairs = zip(self.conditions, self.thresholds, strict=True)
-        return " and ".join(
-            f"{c.feature} {'>' if c.above else '<'} {threshold:g}" for c, threshold in pairs
-        )
-
-
-CLIMATENET_RULES = {
+CLIMATENET_RULES: dict[str, tuple[Candidates, ...]] = {
     "tropical_cyclone": (
-        Condition("PSL", False, tuple(range(98_000, 101_501, 250))),  # Pa
-        Condition(WIND, True, tuple(range(8, 29, 2))),  # m/s
-        Condition(DISTANCE, False, (20.0, 25.0, 30.0, 35.0, 40.0, 45.0)),
+        ("PSL", False, range(98_000, 101_501, 250)),  # Pa
+        (WIND, True, range(8, 29, 2)),  # m/s
+        (DISTANCE, False, range(20, 46, 5)),
     ),
     "atmospheric_river": (
-        Condition("TMQ", True, tuple(range(14, 43, 2))),  # kg/m^2
-        Condition(WIND, True, tuple(range(6, 21))),  # m/s
-        Condition(DISTANCE, True, (14.0, 18.0, 22.0, 26.0)),
+        ("TMQ", True, range(14, 43, 2)),  # kg/m^2
+        (WIND, True, range(6, 21)),  # m/s
+        (DISTANCE, True, range(14, 27, 4)),
     ),
 }
 
 
+@dataclass(frozen=True)
+class Rule:
+    """A conjunction of conditions, and its IoU where it was tuned."""
+
+    conditions: tuple[Condition, ...]
+    iou: float
+
+    def mask(self, values: Mapping[str, Array]) -> NDArray[np.bool_]:
+        """Where the rule says yes."""
+        return np.logical_and.reduce([_met(values, *condition) for condition in self.conditions])
+
+    def __str__(self) -> str:
+        shown = ((name, ">" if above else "<", value) for name, above, value in self.conditions)
+        return " and ".join(f"{name} {sign} {value:g}" for name, sign, value in shown)
+
+
+def _met(
+    values: Mapping[str, Array], feature: str, above: bool, threshold: float
+) -> NDArray[np.bool_]:
+    """Where a condition is met; never by NaN."""
+    return values[feature] > threshold if above else values[feature] < threshold
+
+
 def score(source: Source) -> dict[str, float]:
-    """Area-weighted IoU of the tuned rules on the test split: `iou_<class>` of every class, and
-    `iou_mean`.
+    """Area-weighted IoU of the rules on the test split: `iou_<class>` of all, and `iou_mean`.
 
     Args:
         source: The data set; rules are tuned on its training split.
     """
-    classes = source.facts()["classes"]
-    rules = tune(source)
+    facts, rules = source.facts(), tune(source)
+    classes = facts["classes"]
     total_KK = torch.zeros(len(classes), len(classes), dtype=torch.float64)
-    for sample in _read(source, "test", None):
-        predicted_HW = classify(rules, features(source.facts(), sample["image_CHW"]))
+    for sample in _read(source, "test"):
+        predicted_HW = classify(rules, features(facts, sample["image_CHW"]))
         fields = (predicted_HW, sample["label_HW"], sample["area_H"])
-        total_KK += confusion(
-            *(torch.from_numpy(field)[None] for field in fields), num_classes=len(classes)
-        )
-    return {
-        name: value for name, value in scores(total_KK, classes).items() if name.startswith("iou_")
-    }
+        total_KK += confusion(*(torch.from_numpy(it)[None] for it in fields), len(classes))
+    found = scores(total_KK, classes)
+    return {name: value for name, value in found.items() if name.startswith("iou_")}
 
 
-def tune(source: Source) -> dict[int, FittedRule]:
-    """The best rule of every class but the first, which is where no rule applies; the most common
-    class first.
+def tune(source: Source) -> dict[int, Rule]:
+    """The best rule of every class but the first, which is where no rule applies.
 
     Args:
         source: The data set, of whose training split at most the first `TUNING_MAPS` maps are read.
+
+    Returns:
+        Rules by class number, the most common class first.
     """
     facts = source.facts()
     values, label_N, area_N = _tuning_pixels(source)
-    fitted = {}
+    rules, share = {}, {}
     for number, name in list(enumerate(facts["classes"]))[1:]:
-        rules = candidate_rules(name, facts["inputs"], values)
-        options = [_fit(rule, values, label_N == number, area_N) for rule in rules]
+        truth_N = label_N == number
+        share[number] = float(area_N[truth_N].sum())
+        tried = candidate_rules(name, facts["inputs"], values)
+        options = [_fit(rule, values, truth_N, area_N) for rule in tried]
         if options:
-            fitted[number] = max(options, key=lambda rule: rule.iou)
-    share = {number: float(area_N[label_N == number].sum()) for number in fitted}
-    return dict(sorted(fitted.items(), key=lambda item: -share[item[0]]))
+            rules[number] = max(options, key=lambda rule: rule.iou)
+    return {number: rules[number] for number in sorted(rules, key=lambda it: -share[it])}
 
 
 def candidate_rules(
     name: str, inputs: Sequence[str], values: Mapping[str, Array]
-) -> list[tuple[Condition, ...]]:
-    """Rules to try for a class: the known one, or every variable in both directions with quantiles
-    as thresholds.
-
-    Args:
-        name: Of the class.
-        inputs: Names of the variables.
-        values: Their values, from which the quantiles are taken.
-    """
+) -> list[tuple[Candidates, ...]]:
+    """Rules to try for a class: the known one, or every variable with quantiles as thresholds."""
     if set(inputs) >= CLIMATENET_INPUTS and name in CLIMATENET_RULES:
         return [CLIMATENET_RULES[name]]
-    rules: list[tuple[Condition, ...]] = []
+    rules: list[tuple[Candidates, ...]] = []
     for variable in inputs:
         finite = values[variable][np.isfinite(values[variable])]
         if finite.size:
-            candidates = tuple(np.unique(np.quantile(finite, QUANTILES)).tolist())
-            rules += [(Condition(variable, above, candidates),) for above in (True, False)]
+            thresholds = np.unique(np.quantile(finite, QUANTILES)).tolist()
+            rules += [((variable, above, thresholds),) for above in (True, False)]
     return rules
 
 
-def classify(rules: Mapping[int, FittedRule], values: Mapping[str, Array]) -> NDArray[np.int64]:
+def classify(rules: Mapping[int, Rule], values: Mapping[str, Array]) -> NDArray[np.int64]:
     """Class numbers; where several rules apply the last wins, which is that of the rarest class."""
     predicted = np.zeros(next(iter(values.values())).shape, dtype=np.int64)
     for number, rule in rules.items():
@@ -182,45 +144,38 @@ def features(facts: Mapping[str, Any], image_CHW: Array) -> dict[str, Array]:
 
 
 def _fit(
-    rule: tuple[Condition, ...],
+    rule: tuple[Candidates, ...],
     values: Mapping[str, Array],
     truth_N: NDArray[np.bool_],
     area_N: Array,
-) -> FittedRule:
-    masks = [{t: c.mask(values[c.feature], t) for t in c.candidates} for c in rule]
-    truth_area = area_N[truth_N].sum()
-    best = FittedRule(rule, tuple(c.candidates[0] for c in rule), -1.0)
-    for thresholds in itertools.product(*masks):
-        said_N = np.logical_and.reduce([mask[t] for mask, t in zip(masks, thresholds, strict=True)])
+) -> Rule:
+    choices = [[(name, above, value) for value in tried] for name, above, tried in rule]
+    masks = {choice: _met(values, *choice) for choice in itertools.chain(*choices)}
+    truth_area, best = area_N[truth_N].sum(), Rule((), -1.0)
+    for conditions in itertools.product(*choices):
+        said_N = np.logical_and.reduce([masks[condition] for condition in conditions])
         hit, said = area_N[said_N & truth_N].sum(), area_N[said_N].sum()
         iou = float(hit / max(said + truth_area - hit, np.finfo(np.float32).tiny))
         if iou > best.iou:
-            best = FittedRule(rule, thresholds, iou)
+            best = Rule(conditions, iou)
     return best
 
 
 def _tuning_pixels(source: Source) -> tuple[dict[str, Array], NDArray[np.int64], Array]:
     """Features, labels and areas of the labelled pixels of the first maps, each N."""
-    facts = source.facts()
-    parts: list[tuple[Array, ...]] = []
-    names: list[str] = []
-    for sample in _read(source, "train", TUNING_MAPS):
+    facts, parts, values = source.facts(), [], {}
+    for sample in itertools.islice(_read(source, "train"), TUNING_MAPS):
         label_HW = sample["label_HW"]
         step = math.ceil(math.sqrt(label_HW.size * TUNING_MAPS / TUNING_PIXELS))
         values = features(facts, sample["image_CHW"])
-        names = list(values)
         area_HW = np.broadcast_to(sample["area_H"][:, None], label_HW.shape)
         known_HW = label_HW[::step, ::step] >= 0
-        parts.append(
-            tuple(
-                field[::step, ::step][known_HW] for field in (label_HW, area_HW, *values.values())
-            )
-        )
+        fields = (label_HW, area_HW, *values.values())
+        parts.append([field[::step, ::step][known_HW] for field in fields])
     label_N, area_N, *values_N = (np.concatenate(part) for part in zip(*parts, strict=True))
-    return dict(zip(names, values_N, strict=True)), label_N, area_N
+    return dict(zip(values, values_N, strict=True)), label_N, area_N
 
 
-def _read(source: Source, split: str, most: int | None) -> Iterator[dict[str, NDArray[Any]]]:
+def _read(source: Source, split: str) -> Iterator[dict[str, NDArray[Any]]]:
     samples = source.samples(split)
-    for index in range(min(len(samples), most or len(samples))):
-        yield samples.read(index, None)
+    return (samples.read(index, None) for index in range(len(samples)))

@@ -33,33 +33,27 @@ def find_files(paths: Paths) -> list[Path]:
     Raises:
         DataError: One of them means no file.
     """
-    files: set[Path] = set()
-    for item in [paths] if isinstance(paths, str | Path) else paths:
-        path = Path(item).expanduser()
-        folder = path.is_dir()
-        found = [path] if path.exists() else []
-        if folder or not found:
-            found = list(path.rglob("*") if folder else _glob(path))
-            found = [file for file in found if file.is_file() and not file.name.startswith(".")]
-        if folder:
-            found = [file for file in found if file.suffix.lower() in SUFFIXES]
-        if not found:
-            raise DataError(_no_file(path))
-        files.update(found)
+    several = [paths] if isinstance(paths, str | Path) else paths
+    files = {file for item in several for file in _find(Path(item).expanduser())}
     return sorted(files, key=lambda file: natural(str(file)))
 
 
-def _glob(pattern: Path) -> Iterable[Path]:
-    anchor = Path(pattern.anchor)
-    return anchor.glob(str(pattern.relative_to(anchor)))
-
-
-def _no_file(path: Path) -> str:
+def _find(path: Path) -> list[Path]:
+    if path.is_file():
+        return [path]
+    anchor = Path(path.anchor)  # a pattern has to be relative
+    found = path.rglob("*") if path.is_dir() else anchor.glob(str(path.relative_to(anchor)))
+    files = [file for file in found if file.is_file() and not file.name.startswith(".")]
     if path.is_dir():
-        return f"data.path: the folder {path} holds no file ending in {', '.join(SUFFIXES)}"
-    folder = next(parent for parent in path.parents if parent.is_dir())
-    there = ", ".join(sorted(item.name for item in folder.iterdir())[:8])
-    return f"data.path: no file matches {path}; the folder {folder} holds {there or 'nothing'}"
+        files = [file for file in files if file.suffix.lower() in SUFFIXES]
+        if not files:
+            ends = ", ".join(SUFFIXES)
+            raise DataError(f"data.path: the folder {path} holds no file ending in {ends}")
+    if not files:
+        folder = next(parent for parent in path.parents if parent.is_dir())
+        there = ", ".join(sorted(item.name for item in folder.iterdir())[:8]) or "nothing"
+        raise DataError(f"data.path: no file matches {path}; the folder {folder} holds {there}")
+    return files
 
 
 class Catalogue:
@@ -69,6 +63,7 @@ class Catalogue:
         files: Every file looked into.
         names: The channels: inputs, then the target, if any.
         fields: Each channel in each file that has it.
+        places: By channel and key, the field and the position in it that hold a sample.
         keys: The samples, in order.
         warnings: What was left out.
     """
@@ -97,7 +92,7 @@ class Catalogue:
                 key = "data.target" if name == target else "data.inputs"
                 raise DataError(f"{key}: {self._missing(name, known)}")
         self._check_alike()
-        self._places = {name: self._index(name) for name in self.names}
+        self.places = {name: self._index(name) for name in self.names}
         self._spread_constants()
         self.keys = self._complete_keys()
 
@@ -138,20 +133,22 @@ class Catalogue:
 
     def _spread_constants(self) -> None:
         """Lets a lone field without a time, such as a land mask, serve every sample."""
-        lone = {name for name, fields in self.fields.items() if len(fields) == 1}
-        constant = {name for name in lone if not self.fields[name][0].time}
-        constant = {name for name in constant if len(self._places[name]) == 1}
+        constant = {
+            name: fields[0]
+            for name, fields in self.fields.items()
+            if len(fields) == len(self.places[name]) == 1 and not fields[0].time
+        }
         if len(constant) < len(self.fields):
             changing = self.fields.keys() - constant
-            keys = [key for name in changing for key in self._places[name]]
-            for name in constant:
-                self._places[name] = dict.fromkeys(keys, (self.fields[name][0], 0))
+            keys = [key for name in changing for key in self.places[name]]
+            for name, field in constant.items():
+                self.places[name] = dict.fromkeys(keys, (field, 0))
 
     def _complete_keys(self) -> list[str]:
-        in_any = {key for places in self._places.values() for key in places}
-        in_all = in_any.intersection(*self._places.values())
+        in_any = {key for places in self.places.values() for key in places}
+        in_all = in_any.intersection(*self.places.values())
         lost = []
-        for name, places in self._places.items():
+        for name, places in self.places.items():
             if absent := sorted(in_any - places.keys(), key=natural):
                 lost.append(f"{len(absent)} of {len(in_any)} samples lack {name}, as {absent[0]}")
         if not in_all:
@@ -166,27 +163,18 @@ class Catalogue:
         """The grid of all files."""
         return self.fields[self.names[0]][0].grid
 
-    def place(self, name: str, key: str) -> tuple[Field, int]:
-        """The field, and the position in it, that holds a channel of a sample."""
-        return self._places[name][key]
-
     def read(self, key: str) -> NDArray[np.float64]:
-        """Reads a sample.
-
-        Returns:
-            Canonical fields, shape [C, H, W] in the order of ``names``, missing values NaN.
+        """Reads a sample: canonical fields, shape [C, H, W] in the order of ``names``, else NaN.
 
         Raises:
             DataError: A file cannot be read.
         """
-
-        def path_of(channel: int) -> Path:
-            return self.place(self.names[channel], key)[0].path
-
-        fields_CHW = np.empty((len(self.names), *self.grid.shape))
-        for path, channels in groupby(sorted(range(len(self.names)), key=path_of), key=path_of):
-            with open_fields(path, decode_times=False) as dataset:
+        places = [self.places[name][key] for name in self.names]
+        fields_CHW = np.empty((len(places), *self.grid.shape))
+        by_path = sorted(range(len(places)), key=lambda channel: places[channel][0].path)
+        for path, channels in groupby(by_path, key=lambda channel: places[channel][0].path):
+            with open_fields(path) as dataset:
                 for channel in channels:
-                    field, index = self.place(self.names[channel], key)
+                    field, index = places[channel]
                     fields_CHW[channel] = field.read(dataset, index)
         return fields_CHW

@@ -26,13 +26,7 @@ Sample = dict[str, NDArray]
 
 
 class ClimateData:
-    """A set of maps with one label a pixel.
-
-    Attributes:
-        inputs: Channels.
-        classes: Names of the classes; empty without labels.
-        catalogue: The samples in the files.
-    """
+    """A set of maps with one label a pixel; ``catalogue`` has its samples."""
 
     propose = staticmethod(propose)
 
@@ -67,32 +61,28 @@ class ClimateData:
         self.classes = list(classes) if target else []
         self.thresholds, self.weight = list(thresholds), weight
         self.split = {"by": "folder", "val": 0.15, "test": 0.2} | dict(split or {})
-        self._check_configuration()
+        self._check()
         self.catalogue = Catalogue(find_files(path), self.inputs, target)
         self._cache: dict[str, Sample] = {}
         self._room_bytes = cache_GiB * 2**30
 
-    def _check_configuration(self) -> None:
+    def _check(self) -> None:
+        names, thresholds = self.classes, self.thresholds
         if not self.inputs:
             raise ConfigError("data.inputs is empty; name variables, for example [TMQ, t@500hPa]")
         if self.weight not in ("area", None):
             raise ConfigError(f"data.weight={self.weight} is unknown; there is: area, null")
         check_split(self.split)
-        if self.target:
-            self._check_classes()
-
-    def _check_classes(self) -> None:
-        names, thresholds = self.classes, self.thresholds
-        if len(set(names)) != len(names) or len(names) < 2:
+        if self.target and (len(set(names)) != len(names) or len(names) < 2):
             raise ConfigError(f"data.classes={names}: two or more different names are needed")
-        if any(high <= low for low, high in pairwise(thresholds)):
+        if self.target and any(high <= low for low, high in pairwise(thresholds)):
             raise ConfigError(f"data.thresholds={thresholds}: each must exceed the one before")
-        if thresholds and len(names) != len(thresholds) + 1:
+        if self.target and thresholds and len(names) != len(thresholds) + 1:
             found = f"data.thresholds={thresholds} make {len(thresholds) + 1} classes"
             raise ConfigError(f"{found}, data.classes names {len(names)}: {', '.join(names)}")
 
     def _path(self, name: str, key: str) -> Path:
-        return self.catalogue.place(name, key)[0].path
+        return self.catalogue.places[name][key][0].path
 
     def files(self) -> list[Path]:
         """The files that were looked into."""
@@ -116,10 +106,7 @@ class ClimateData:
         return ClimateSamples(self, self.catalogue.keys if split == "all" else self.splits[split])
 
     def decode(self, key: str) -> Sample:
-        """Reads a sample, from memory where it was read before.
-
-        Args:
-            key: One of ``catalogue.keys``.
+        """Reads the sample of a key, from memory where it was read before.
 
         Returns:
             ``image_CHW`` float32 in the files' units, NaN where missing; ``label_HW`` int64, -1
@@ -211,9 +198,9 @@ class ClimateData:
         return DataReport("Climate data", facts, tables, self._warnings())
 
     def _channel_table(self) -> Table:
-        channels, rows = self.statistics, []
-        share_C = channels.missing_C / (channels.missing_C + channels.count_C)
-        numbers_CN = np.stack([channels.mean_C, channels.std_C, channels.min_C, channels.max_C], 1)
+        of, rows = self.statistics, []
+        share_C = of.missing_C / (of.missing_C + of.count_C)
+        numbers_CN = np.stack([of.mean_C, of.std_C, of.min_C, of.max_C], 1)
         for name, numbers, share in zip(self.inputs, numbers_CN, share_C, strict=True):
             unit = self.catalogue.fields[name][0].unit
             rows.append((name, unit, *(f"{number:.5g}" for number in numbers), f"{share:.2%}"))
@@ -223,17 +210,16 @@ class ClimateData:
     def _class_table(self) -> Table:
         shares = zip(self.classes, self.statistics.fraction_K, strict=True)
         rows = [(str(index), name, f"{share:.3%}") for index, (name, share) in enumerate(shares)]
-        columns = ("class", "name", "share of pixels")
-        return Table(f"Classes of {self.target} (train)", columns, rows)
+        title = f"Classes of {self.target} (train)"
+        return Table(title, ("class", "name", "share of pixels"), rows)
 
     def _warnings(self) -> list[str]:
+        of = self.statistics
+        constant = [name for name, yes in zip(self.inputs, of.constant_C, strict=True) if yes]
+        absent = [name for name, n in zip(self.classes, of.pixels_K, strict=True) if not n]
         found = list(self.catalogue.warnings)
-        for name, constant in zip(self.inputs, self.statistics.constant_C, strict=True):
-            if constant:
-                found.append(f"{name} is constant: nothing can be learnt from it")
-        for name, pixels in zip(self.classes, self.statistics.pixels_K, strict=True):
-            if not pixels:
-                found.append(f"class {name} has no pixel in the train split")
+        found += [f"{name} is constant: nothing can be learnt from it" for name in constant]
+        found += [f"class {name} has no pixel in the train split" for name in absent]
         train, val, test = ({instant(key) for key in self.splits[name]} for name in SPLITS)
         if shared := len(test & (train | val)) + len(train & val):
             found.append(f"{shared} instants are in two splits: scores will flatter")
@@ -250,16 +236,11 @@ class ClimateSamples:
         return len(self.keys)
 
     def read(self, index: int, rng: np.random.Generator | None) -> Sample:
-        """Reads one sample.
+        """Reads one sample: that of ``ClimateData.decode`` and ``area_H``, the weight of a pixel.
 
         Args:
             index: Its position.
-            rng: Draws the augmentation, a turn of a periodic grid by any number of columns; None:
-                as it is.
-
-        Returns:
-            ``image_CHW`` and ``label_HW`` of ``ClimateData.decode``; ``area_H`` float32, the weight
-            of a pixel.
+            rng: Turns a periodic grid by any number of columns; None: as it is.
         """
         grid = self._data.catalogue.grid
         turn = int(rng.integers(grid.shape[1])) if rng is not None and grid.periodic else 0

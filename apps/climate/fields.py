@@ -1,15 +1,17 @@
 """Finding and reading a latitude/longitude field in a file: by CF metadata, then by usual names.
 
 Every read opens the file and closes it again: no handle is ever shared with a data loader's worker.
-Shapes: Y latitude, X longitude as in the file; H latitude, W longitude canonical (see ``grid``).
+Shapes: Y latitude, X longitude as in the file; H latitude, W longitude canonical (see ``grid``);
+L level.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -17,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import cf_xarray  # noqa: F401  (gives datasets their .cf)
+import cftime
 import numpy as np
 import scipy.io
 import xarray as xr
@@ -30,17 +33,16 @@ USUAL_NAMES = {
     "longitude": {"lon", "longitude", "nav_lon"},
     "time": {"time", "valid_time", "date"},
 }
-# A unit in small letters -> what it measures, and its size in the SI unit.
-LEVEL_UNITS = {
+LEVEL_UNITS = {  # a unit in small letters: what it measures, and its size in the SI unit
     **dict.fromkeys(("pa", "pascal"), ("pressure", 1.0)),
     **dict.fromkeys(("hpa", "mb", "mbar", "millibar", "millibars"), ("pressure", 100.0)),
     **dict.fromkeys(("m", "meter", "meters", "metre", "metres"), ("length", 1.0)),
     "km": ("length", 1000.0),
 }
-CALENDARS = {"gregorian": "standard", "proleptic_gregorian": "standard", "365_day": "noleap"}
 # netCDF's own fill for floats, which a file need not declare. As large, or infinite, is missing.
 SMALLEST_FILL = 9.969e36
 CLASSIC_NETCDF = (b"CDF\x01", b"CDF\x02")
+HALF_MS = timedelta(milliseconds=500)
 ADVICE = "regrid it to latitude/longitude, for example: cdo remapdis,r360x180 in.nc out.nc"
 
 
@@ -57,16 +59,12 @@ class Channel:
     """A variable, and where it has levels, one of them: ``TMQ``, ``t@500hPa``, ``t@500``."""
 
     variable: str
-    level: float | None = None
+    level: float = math.nan  # none
     unit: str = ""
 
     @classmethod
     def parse(cls, name: str) -> Channel:
-        """Reads a channel's name.
-
-        Raises:
-            ConfigError: Something other than a number and a unit follows the ``@``.
-        """
+        """Reads a channel's name; a ConfigError unless number and unit follow an ``@``."""
         variable, at, rest = name.partition("@")
         level = re.fullmatch(r"([-+]?\d+\.?\d*(?:e[-+]?\d+)?)\s*([a-z]*)", rest, re.IGNORECASE)
         if not at:
@@ -78,35 +76,20 @@ class Channel:
 
 @dataclass(frozen=True, eq=False)
 class Field:
-    """One channel as one file holds it.
-
-    Attributes:
-        path: The file.
-        variable: The variable's name.
-        dimensions: Names of the latitude and the longitude dimension.
-        coordinates: Names of the latitude and the longitude variable.
-        time: Name of the time variable, None where there is none.
-        time_dimension: The dimension along which samples lie, None in a file of one sample.
-        selection: Index along each other dimension.
-        grid: The grid.
-        unit: The variable's unit, "" where the file has none.
-        time_unit: The unit of time, such as ``days since 1850-1-1``; "" where it is no date.
-        calendar: The calendar of time; "" where it is no date.
-        keys: What tells each sample of the file from all others.
-    """
+    """One channel as one file holds it."""
 
     path: Path
     variable: str
-    dimensions: tuple[str, str]
-    coordinates: tuple[str, str]
-    time: str | None
-    time_dimension: str | None
-    selection: dict[str, int]
+    dimensions: tuple[str, str]  # the latitude and the longitude dimension
+    coordinates: tuple[str, str]  # the latitude and the longitude variable
+    selection: dict[str, int]  # index along each dimension beside these and that of time
     grid: Grid
-    unit: str
-    time_unit: str
-    calendar: str
-    keys: tuple[str, ...]
+    unit: str  # "" where the file has none
+    time: str | None  # the time variable, if any
+    time_dimension: str | None  # along which samples lie; None in a file of one sample
+    time_unit: str  # such as "days since 1850-1-1"; "" where time is no date
+    calendar: str  # "" where time is no date
+    keys: tuple[str, ...]  # what tells each sample of the file from all others
 
     def read(self, dataset: xr.Dataset, index: int) -> NDArray[np.float64]:
         """Reads the field at a position of ``keys``: canonical, shape [H, W], NaN where missing."""
@@ -118,22 +101,23 @@ class Field:
 
 
 @contextmanager
-def open_fields(path: Path, **decoding: bool) -> Iterator[xr.Dataset]:
-    """Opens a file for reading, and closes it.
-
-    Args:
-        path: The file.
-        **decoding: ``decode_times`` or ``decode_cf`` of ``xarray.open_dataset``.
+def open_fields(path: Path, decode_cf: bool = True) -> Iterator[xr.Dataset]:
+    """Opens a file for reading, times undecoded, and closes it.
 
     Raises:
         DataError: The file is cut short, damaged, or no NetCDF.
     """
     with warnings.catch_warnings():
-        # Fills that differ in type only (CMIP6), an illegal fill, dates beyond datetime64: xarray
-        # does the right thing with each of them, and says so.
+        # Fills that differ in type only (CMIP6), an illegal fill: xarray does the right thing with
+        # each of them, and says so.
         warnings.simplefilter("ignore", xr.SerializationWarning)
         try:
-            dataset = _open(path, **decoding)
+            with path.open("rb") as stream:
+                if stream.read(4) in CLASSIC_NETCDF:
+                    stream.seek(0)
+                    # Beyond the end of a classic file the netCDF library reads zeros; SciPy not.
+                    scipy.io.netcdf_file(stream, mmap=True).close()
+            dataset = xr.open_dataset(path, cache=False, decode_times=False, decode_cf=decode_cf)
         except (OSError, ValueError, TypeError, IndexError, RuntimeError) as error:
             raise _unreadable(path, error) from error
         with dataset:
@@ -145,66 +129,30 @@ def open_fields(path: Path, **decoding: bool) -> Iterator[xr.Dataset]:
 
 def _unreadable(path: Path, error: Exception) -> DataError:
     reason = re.sub(r"\. Consider .*|: '/.*", "", str(error).replace("\n", " "))
-    advice = (
-        "it is cut short, damaged or of another format: fetch it again or take it off data.path"
-    )
-    return DataError(f"{path}: cannot be read as NetCDF ({reason}); {advice}")
-
-
-def _open(path: Path, **decoding: bool) -> xr.Dataset:
-    with path.open("rb") as stream:
-        if stream.read(4) in CLASSIC_NETCDF:
-            stream.seek(0)
-            # Beyond the end of a classic file the netCDF library reads zeros; SciPy notices.
-            scipy.io.netcdf_file(stream, mmap=True).close()
-    options: dict[str, Any] = {"cache": False, "decode_timedelta": False, **decoding}
-    try:
-        return xr.open_dataset(path, **options)
-    except ValueError:  # perhaps only a time axis that xarray cannot decode
-        return xr.open_dataset(path, **{**options, "decode_times": False})
+    advice = "it is cut short, damaged or of another format: fetch it again or take it off"
+    return DataError(f"{path}: cannot be read as NetCDF ({reason}); {advice} data.path")
 
 
 def find_field(dataset: xr.Dataset, path: Path, channel: Channel) -> Field:
-    """Finds a channel's latitude, longitude, time and level in a file that has its variable.
-
-    Args:
-        dataset: The opened file, with times decoded.
-        path: The file, for messages.
-        channel: Which variable, which level.
+    """Finds latitude, longitude, time and level of a channel whose variable is in the dataset.
 
     Raises:
         DataError: A kind of grid that is not supported; a :class:`LevelError` without its level.
     """
     array, source = dataset[channel.variable], f"{path}: variable {channel.variable!r}"
-    latitude, longitude = coordinates = _horizontal(dataset, array, source)
-    dimensions = (str(dataset[latitude].dims[0]), str(dataset[longitude].dims[0]))
+    coordinates = _horizontal(dataset, array, source)
+    dimensions = tuple(str(dataset[name].dims[0]) for name in coordinates)
     try:
         grid = _shared_grid(*(np.float64(dataset[name].values).tobytes() for name in coordinates))
     except DataError as error:
         raise DataError(f"{source}: {error}") from error
-    time = _time(dataset, array, dimensions)
     rest = [str(name) for name in array.dims if name not in dimensions]
-    if time:
-        time_dimension = str(dataset[time].dims[0]) if dataset[time].ndim else None
-        keys, encoding = _keys(dataset[time].values), dataset[time].encoding
-    else:  # samples may lie along a dimension without a coordinate
-        time_dimension = next((name for name in rest if name not in dataset.variables), None)
-        several = range(array.sizes[time_dimension]) if time_dimension else []
-        keys, encoding = tuple(f"{path.stem}[{i}]" for i in several) or (path.stem,), {}
-    others = [name for name in rest if name != time_dimension]
+    time, along, *dates = _time(dataset, array, rest, path)
+    others = [name for name in rest if name != along]
+    level = _select_level(dataset, array, others, channel, source)
+    unit = str(array.attrs.get("units", ""))
     return Field(
-        path=path,
-        variable=channel.variable,
-        dimensions=dimensions,
-        coordinates=coordinates,
-        time=time,
-        time_dimension=time_dimension,
-        selection=_select_level(dataset, array, others, channel, source),
-        grid=grid,
-        unit=str(array.attrs.get("units", "")),
-        time_unit=str(encoding.get("units", "")),
-        calendar=_calendar(encoding),
-        keys=keys,
+        path, channel.variable, dimensions, coordinates, level, grid, unit, time, along, *dates
     )
 
 
@@ -216,112 +164,107 @@ def _shared_grid(latitude_bytes: bytes, longitude_bytes: bytes) -> Grid:
 
 def _candidates(dataset: xr.Dataset, array: xr.DataArray, kind: str) -> list[str]:
     """Variables that may be an array's latitude, longitude or time, best first."""
-    found = list(dataset.cf.coordinates.get(kind, []))
-    found += dataset.cf.axes.get("T", []) if kind == "time" else []
-    found += [name for name in dataset.variables if str(name).lower() in USUAL_NAMES[kind]]
+    found, variables = list(dataset.cf.coordinates.get(kind, [])), dataset.variables
+    if kind == "time":
+        found += dataset.cf.axes.get("T", [])
+        found += [name for name, item in variables.items() if " since " in _unit(item)]
+    found += [name for name in variables if str(name).lower() in USUAL_NAMES[kind]]
     return [name for name in dict.fromkeys(found) if set(dataset[name].dims) <= set(array.dims)]
+
+
+def _unit(variable: xr.Variable | xr.DataArray) -> str:
+    return str(variable.attrs.get("units", ""))
 
 
 def _horizontal(dataset: xr.Dataset, array: xr.DataArray, source: str) -> tuple[str, str]:
     """The latitude and the longitude variable, or why this is no latitude/longitude grid."""
-    latitudes, longitudes = (
-        _candidates(dataset, array, kind) for kind in ("latitude", "longitude")
+    latitudes = _candidates(dataset, array, "latitude")
+    longitudes = _candidates(dataset, array, "longitude")
+    shown = [dataset[name] for name in [*latitudes[:1], *longitudes[:1]] or array.dims]
+    found = ", ".join(
+        f"{it.name}({', '.join(map(str, it.dims))})" + f" in {_unit(it)}" * bool(_unit(it))
+        for it in shown
     )
-    shown = [*latitudes[:1], *longitudes[:1]] or list(array.dims)
-    found = ", ".join(_describe(dataset[name]) for name in shown)
     if not latitudes or not longitudes:
         raise DataError(f"{source} has no latitude and longitude, only {found}; {ADVICE}")
-    names = [name for name in latitudes + longitudes if dataset[name].ndim == 1]
-    pairs = [(y, x) for y in latitudes for x in longitudes if {y, x} <= set(names)]
+    pairs = [(y, x) for y in latitudes for x in longitudes]
+    pairs = [(y, x) for y, x in pairs if dataset[y].ndim == dataset[x].ndim == 1]
     if not pairs:
         raise DataError(f"{source} is on a curvilinear or projected grid ({found}); {ADVICE}")
     pairs = [(y, x) for y, x in pairs if dataset[y].dims != dataset[x].dims]
     if not pairs:
         raise DataError(f"{source} is on an unstructured grid or at points ({found}); {ADVICE}")
-    if any(dataset[name].attrs.get("units", "").startswith("rad") for name in pairs[0]):
+    if any(_unit(dataset[name]).startswith("rad") for name in pairs[0]):
         raise DataError(f"{source} has coordinates in radians ({found}); write them in degrees")
     return pairs[0]
 
 
-def _describe(variable: xr.DataArray) -> str:
-    unit = variable.attrs.get("units", "")
-    return f"{variable.name}({', '.join(map(str, variable.dims))})" + f" in {unit}" * bool(unit)
+def _time(
+    dataset: xr.Dataset, array: xr.DataArray, rest: list[str], path: Path
+) -> tuple[str | None, str | None, str, str, tuple[str, ...]]:
+    """The fields of a :class:`Field` from ``time`` on.
 
-
-def _time(dataset: xr.Dataset, array: xr.DataArray, horizontal: tuple[str, str]) -> str | None:
-    """The time variable: one along a dimension before a scalar, valid time before another."""
+    A time along a dimension comes before a scalar, the valid time before another.
+    """
     names = [name for name in _candidates(dataset, array, "time") if dataset[name].ndim <= 1]
-    names = [name for name in names if not set(dataset[name].dims) & set(horizontal)]
-    return max(names, key=lambda name: (dataset[name].ndim, name == "valid_time"), default=None)
+    names = [name for name in names if set(dataset[name].dims) <= set(rest)]
+    name = max(names, key=lambda name: (dataset[name].ndim, name == "valid_time"), default=None)
+    if name is None:  # samples may lie along a dimension without a coordinate
+        along = next((name for name in rest if name not in dataset.variables), None)
+        several = range(array.sizes[along]) if along else []
+        return None, along, "", "", tuple(f"{path.stem}[{i}]" for i in several) or (path.stem,)
+    values_T, unit, calendar = np.atleast_1d(dataset[name].values), _unit(dataset[name]), ""
+    if " since " in unit and values_T.dtype.kind in "iuf":
+        calendar = dataset[name].attrs.get("calendar", "standard")  # CF section 4.4.1
+        with suppress(ValueError):  # a unit that is no date after all
+            values_T = cftime.num2date(values_T, unit, calendar, only_use_cftime_datetimes=True)
+    calendar = getattr(values_T[0], "calendar", "") if values_T.size else ""
+    calendar = "standard" if calendar == "proleptic_gregorian" else calendar
+    along = next(map(str, dataset[name].dims), None)
+    return name, along, unit * bool(calendar), calendar, tuple(map(_key, values_T.tolist()))
 
 
-def _keys(times: NDArray) -> tuple[str, ...]:
-    """Times as text, equal where the instants are: ISO 8601 to the second where it is a date."""
-    times_T = np.atleast_1d(times)
-    half_ms = 500  # times kept as 32-bit days are off by some milliseconds: round to the second
-    if times_T.dtype.kind == "M":
-        rounded_T = (times_T + np.timedelta64(half_ms, "ms")).astype("datetime64[s]")
-        return tuple(np.datetime_as_string(rounded_T).tolist())
-    if times_T.size and hasattr(times_T[0], "isoformat"):  # cftime: a calendar of its own
-        rounded = [time + timedelta(milliseconds=half_ms) for time in times_T]
-        return tuple(time.isoformat("T", "seconds") for time in rounded)
-    if times_T.dtype.kind in "fiu":
-        return tuple(f"{time:020.6f}" for time in times_T)
-    return tuple(time.decode() if isinstance(time, bytes) else str(time) for time in times_T)
-
-
-def _calendar(encoding: dict[Any, Any]) -> str:
-    if " since " not in str(encoding.get("units", "")):
-        return ""
-    calendar = str(encoding.get("calendar", "standard"))  # CF section 4.4.1: the default
-    return CALENDARS.get(calendar, calendar)
+def _key(time: Any) -> str:
+    """A time as text, equal where the instants are: ISO 8601 to the second where it is a date."""
+    if isinstance(time, cftime.datetime):  # 32-bit days are off by some ms: round to the second
+        return (time + HALF_MS).isoformat("T", "seconds")
+    if isinstance(time, int | float):
+        return f"{time:020.6f}"
+    return time.decode() if isinstance(time, bytes) else str(time)
 
 
 def _select_level(
     dataset: xr.Dataset, array: xr.DataArray, others: list[str], channel: Channel, source: str
 ) -> dict[str, int]:
     """Index along the dimensions beside time, latitude, longitude: the level's, or the only one."""
-    selection = dict.fromkeys(others, 0)
+    selection, has_level = dict.fromkeys(others, 0), not math.isnan(channel.level)
     layered = [name for name in others if array.sizes[name] > 1]
     if len(layered) > 1:
         found = f"the dimensions {', '.join(layered)} beside time, latitude and longitude"
         raise DataError(f"{source} has {found}; one can be selected: split the file along others")
-    if channel.level is None and not layered:
+    if not has_level and not layered:
         return selection
     names = layered or [str(name) for name in array.coords if array[name].size == 1]
-    levels = {name: dataset[name] for name in names if name in dataset.variables}
-    levels = {name: level for name, level in levels.items() if level.dtype.kind in "iuf"}
-    for name, level in levels.items():
-        matches = _matching_levels(level, channel)
+    levels = [dataset[name] for name in names if name in dataset.variables]
+    there: list[str] = []
+    for level in (level for level in levels if level.dtype.kind in "iuf"):
+        values_L, unit = np.atleast_1d(level.values), _unit(level)
+        matches = np.flatnonzero(_matches(values_L, unit.lower(), channel))
         if len(matches) == 1:
-            return selection | ({name: int(matches[0])} if name in others else {})
-    wanted = "needs a level"
-    if channel.level is not None:
-        wanted = f"has no level {channel.level:g}{channel.unit}"
-    there = [name for level in levels.values() for name in _channels(level, channel)]
+            return selection | ({level.name: int(matches[0])} if level.name in others else {})
+        known = LEVEL_UNITS.get(unit.lower())
+        unit = "hPa" if known == LEVEL_UNITS["hpa"] else unit if known else ""
+        there += [f"{channel.variable}@{value:.6g}{unit}" for value in values_L]
+    wanted = f"has no level {channel.level:g}{channel.unit}" if has_level else "needs a level"
     raise LevelError(f"{source} {wanted}", there)
 
 
-def _channels(level: xr.DataArray, channel: Channel) -> list[str]:
-    """Names of the channels that a variable with levels holds."""
-    unit = str(level.attrs.get("units", ""))
-    known = LEVEL_UNITS.get(unit.lower())
-    unit = "hPa" if known == LEVEL_UNITS["hpa"] else unit if known else ""
-    return [f"{channel.variable}@{value:.6g}{unit}" for value in np.atleast_1d(level.values)]
-
-
-def _matching_levels(level: xr.DataArray, channel: Channel) -> NDArray[np.intp]:
-    """Indices of the levels a channel may mean. Without a unit: the file's, for pressure or hPa."""
-    unit = str(level.attrs.get("units", "")).lower()
+def _matches(values_L: NDArray, unit: str, channel: Channel) -> NDArray[np.bool_]:
+    """Which levels a channel may mean. Without a unit: in the file's, for pressure also in hPa."""
     kind, size = LEVEL_UNITS.get(unit, ("", 1.0))
-    if channel.unit:
+    factors = [1.0] + [100 / size] * (kind == "pressure")
+    if channel.unit and unit:
         asked_kind, asked_size = LEVEL_UNITS[channel.unit.lower()]
-        factors = [asked_size / size] if asked_kind == kind else [] if unit else [1.0]
-    else:
-        factors = [1.0, 100 / size] if kind == "pressure" else [1.0]
-    values, asked = (
-        np.atleast_1d(level.values),
-        channel.level if channel.level is not None else np.nan,
-    )
-    close = [np.isclose(values, asked * factor, rtol=1e-5, atol=0) for factor in factors]
-    return np.flatnonzero(np.any(close, axis=0)) if close else np.array([], np.intp)
+        factors = [asked_size / size] * (asked_kind == kind)
+    asked = channel.level * np.array(factors)[:, None]
+    return np.isclose(values_L, asked, rtol=1e-5, atol=0).any(axis=0)

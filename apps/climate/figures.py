@@ -16,7 +16,16 @@ from numpy.typing import NDArray
 from scadl_core.workflow.contracts import Source
 from scadl_core.workflow.plots import confusion_matrix
 
-CLASS_COLOURS = ("#f3f1ec", "#c8443c", "#2f6db3", "#3f9a5a", "#8a5fb0", "#d99a2b", "#4bb3b8", "#7a6652")
+CLASS_COLOURS = (
+    "#f3f1ec",
+    "#c8443c",
+    "#2f6db3",
+    "#3f9a5a",
+    "#8a5fb0",
+    "#d99a2b",
+    "#4bb3b8",
+    "#7a6652",
+)
 ERROR_COLOURS = ("#f3f1ec", "#4c8c5b", "#d9822b", "#7b4fa3")
 ERRORS = ("right: background", "right: event", "missed or wrong event", "false event")
 SHOWN_INPUTS = 4
@@ -40,14 +49,21 @@ def draw(task: Any, source: Source, folder: Path, num_samples: int) -> dict[str,
         name = f"map_{number}.png"
         _draw_sample(task, sample, folder / name)
         captions[name] = f"Test sample {index}: inputs, labels, prediction, and where they differ."
-    confusion_matrix(task.confusion.area_KK.cpu().numpy(), task.facts["classes"], folder / "confusion_matrix.png")
-    captions["confusion_matrix.png"] = "Confusion matrix of the test split, pixels weighted by area."
+    confusion_matrix(
+        task.confusion.area_KK.cpu().numpy(), task.facts["classes"], folder / "confusion_matrix.png"
+    )
+    captions["confusion_matrix.png"] = (
+        "Confusion matrix of the test split, pixels weighted by area."
+    )
     return captions
 
 
 def _most_eventful(source: Source, count: int, most_read: int = 50) -> list[int]:
     samples = source.samples("test")
-    events = [int((samples.read(i, None)["label_HW"] > 0).sum()) for i in range(min(len(samples), most_read))]
+    events = [
+        int((samples.read(i, None)["label_HW"] > 0).sum())
+        for i in range(min(len(samples), most_read))
+    ]
     return sorted(np.argsort(events)[::-1][:count].tolist())
 
 
@@ -76,21 +92,33 @@ def _errors(label_HW: NDArray[Any], class_HW: NDArray[Any]) -> NDArray[np.int64]
     return np.where(label_HW < 0, -1, kinds)
 
 
-def _input_panel(axes: Axes, facts: dict[str, Any], name: str, unit: str, values_HW: NDArray[Any]) -> None:
+def _input_panel(
+    axes: Axes, facts: dict[str, Any], name: str, unit: str, values_HW: NDArray[Any]
+) -> None:
     low, high = np.nanpercentile(values_HW, (1, 99))
     signed = low < 0 < high
     if signed:
         high = max(-low, high)
         low = -high
     mesh = axes.pcolormesh(
-        facts["longitude_W"], facts["latitude_H"], values_HW, vmin=low, vmax=high, cmap="RdBu_r" if signed else "viridis"
+        facts["longitude_W"],
+        facts["latitude_H"],
+        values_HW,
+        vmin=low,
+        vmax=high,
+        cmap="RdBu_r" if signed else "viridis",
     )
     axes.figure.colorbar(mesh, ax=axes, label=unit, shrink=0.85)
     _label(axes, name)
 
 
 def _class_panel(
-    axes: Axes, facts: dict[str, Any], title: str, values_HW: NDArray[Any], names: Sequence[str], colours: Sequence[str]
+    axes: Axes,
+    facts: dict[str, Any],
+    title: str,
+    values_HW: NDArray[Any],
+    names: Sequence[str],
+    colours: Sequence[str],
 ) -> None:
     values = np.where(values_HW < 0, np.nan, values_HW)
     axes.pcolormesh(
@@ -102,8 +130,18 @@ def _class_panel(
         vmax=len(names) - 0.5,
     )
     axes.set_facecolor("#bdbdbd")
-    handles = [Patch(facecolor=c, edgecolor="grey", label=n.replace("_", " ")) for c, n in zip(colours, names, strict=True)]
-    axes.legend(handles=handles, loc="upper center", bbox_to_anchor=(0.5, -0.16), ncols=4, fontsize=7, frameon=False)
+    handles = [
+        Patch(facecolor=c, edgecolor="grey", label=n.replace("_", " "))
+        for c, n in zip(colours, names, strict=True)
+    ]
+    axes.legend(
+        handles=handles,
+        loc="upper center",
+        bbox_to_anchor=(0.5, -0.16),
+        ncols=4,
+        fontsize=7,
+        frameon=False,
+    )
     _label(axes, title)
 
 

@@ -21,10 +21,8 @@ Indices = NDArray[np.intp]
 
 # Longitudes are compared after rounding: in 32 bits 359.9 is 359.89999; and -1e-7 is Greenwich.
 ROUNDING_DIGITS = 5
-# Two coordinates closer than this share of the spacing are one place.
-SAME_PLACE = 1e-3
-# A gap up to this many spacings between the last and the first longitude still closes the circle.
-CLOSING_GAP = 1.5
+SAME_PLACE = 1e-3  # two coordinates closer than this share of the spacing are one place
+CLOSING_GAP = 1.5  # so many spacings between last and first longitude still close the circle
 
 
 @dataclass(frozen=True, eq=False)
@@ -34,41 +32,33 @@ class Grid:
     Law: ``from_canonical(to_canonical(x)) == x``, and rolling or flipping a file together with its
     coordinates leaves ``to_canonical`` unchanged. A repeated cyclic column (0 and 360) is dropped
     by the one and filled by the other.
-
-    Attributes:
-        latitude_H: Canonical latitudes, degrees north.
-        longitude_W: Canonical longitudes, degrees east.
-        periodic: Whether the last longitude is the first one's neighbour.
-        row_H: The file's row of each canonical row.
-        column_W: The file's column of each canonical column.
-        row_Y: The canonical row of each of the file's rows.
-        column_X: The canonical column of each of the file's columns.
     """
 
     latitude_H: Floats
     longitude_W: Floats
-    periodic: bool
-    row_H: Indices
-    column_W: Indices
-    row_Y: Indices
-    column_X: Indices
+    periodic: bool  # whether the last longitude is the first one's neighbour
+    row_H: Indices  # the file's row of each canonical row
+    column_W: Indices  # the file's column of each canonical column
+    column_X: Indices  # the canonical column of each of the file's columns
 
     @classmethod
     def from_coordinates(cls, latitude_Y: Floats, longitude_X: Floats) -> Grid:
-        """Finds the canonical orientation of a file's coordinates.
-
-        Args:
-            latitude_Y: Degrees north, in any order.
-            longitude_X: Degrees east, from any origin.
+        """Finds the canonical orientation of latitudes in any order, longitudes from any origin.
 
         Raises:
             DataError: Coordinates that are no degrees, missing, repeated, or fewer than two.
         """
-        _check(latitude_Y, longitude_X)
+        for name, values, limit in (("latitude", latitude_Y, 90), ("longitude", longitude_X, 720)):
+            if len(values) < 2:
+                raise DataError(f"one {name} only; a field of at least 2 x 2 points is needed")
+            if not np.isfinite(values).all() or np.abs(values).max() > limit + 0.01:
+                found = f"{name} {values.min():.6g}..{values.max():.6g}; degrees within"
+                raise DataError(f"{found} -{limit}..{limit}, none missing, are needed")
+        if np.diff(np.sort(latitude_Y)).min() <= 0:
+            raise DataError("latitudes are repeated; each row of a grid needs its own")
         row_H = np.argsort(latitude_Y)
         longitude_W, periodic, column_W, column_X = _turn(longitude_X)
-        row_Y = np.argsort(row_H)
-        return cls(latitude_Y[row_H], longitude_W, periodic, row_H, column_W, row_Y, column_X)
+        return cls(latitude_Y[row_H], longitude_W, periodic, row_H, column_W, column_X)
 
     def to_canonical(self, field_YX: NDArray) -> NDArray:
         """Turns a field of the file, shape [..., Y, X], to the canonical one, [..., H, W]."""
@@ -76,7 +66,7 @@ class Grid:
 
     def from_canonical(self, field_HW: NDArray) -> NDArray:
         """Turns a canonical field, shape [..., H, W], to the file's orientation, [..., Y, X]."""
-        return field_HW[..., self.row_Y[:, None], self.column_X]
+        return field_HW[..., np.argsort(self.row_H)[:, None], self.column_X]
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -86,7 +76,7 @@ class Grid:
     @property
     def area_H(self) -> NDArray[np.float32]:
         """Relative area of the grid cells at each latitude: cos(latitude)."""
-        return np.clip(np.cos(np.deg2rad(self.latitude_H)), 0, None).astype(np.float32)
+        return np.cos(np.deg2rad(self.latitude_H)).clip(0).astype(np.float32)
 
     def difference(self, other: Grid) -> str | None:
         """Says how two grids differ; None where all points are within 0.001 of the spacing."""
@@ -111,24 +101,8 @@ def _range(values: Floats) -> str:
     return f"{values[0]:.6g}..{values[-1]:.6g}"
 
 
-def _check(latitude_Y: Floats, longitude_X: Floats) -> None:
-    for name, values, limit in (("latitude", latitude_Y, 90), ("longitude", longitude_X, 720)):
-        if len(values) < 2:
-            raise DataError(f"one {name} only; a field of at least 2 x 2 points is needed")
-        if not np.isfinite(values).all() or np.abs(values).max() > limit + 0.01:
-            found = f"{name} {values.min():.6g}..{values.max():.6g}"
-            raise DataError(f"{found}; degrees within -{limit}..{limit}, none missing, are needed")
-    if np.diff(np.sort(latitude_Y)).min() <= 0:
-        raise DataError("latitudes are repeated; each row of a grid needs its own")
-
-
 def _turn(longitude_X: Floats) -> tuple[Floats, bool, Indices, Indices]:
-    """Orders longitudes canonically.
-
-    Returns:
-        Canonical longitudes; whether they are periodic; the file's column of each; the canonical
-        column of each of the file's columns.
-    """
+    """Canonical longitudes, whether they are periodic, ``column_W`` and ``column_X``."""
     wrapped_X = np.mod(np.round(np.mod(longitude_X, 360), ROUNDING_DIGITS), 360)
     steps = np.diff(np.sort(wrapped_X))
     spacing = float(np.median(steps[steps > 0])) if (steps > 0).any() else 360.0
@@ -140,10 +114,9 @@ def _turn(longitude_X: Floats) -> tuple[Floats, bool, Indices, Indices]:
     column_X = np.empty_like(order)
     column_X[order] = np.cumsum(is_new) - 1
     gaps = np.diff(longitude_W, append=longitude_W[0] + 360)
-    periodic = bool(gaps.max() <= CLOSING_GAP * np.median(gaps))
-    if not periodic:
-        start = (int(np.argmax(gaps)) + 1) % len(gaps)
-        longitude_W[:start] += 360
-        longitude_W, column_W = np.roll(longitude_W, -start), np.roll(column_W, -start)
-        column_X = (column_X - start) % len(gaps)
-    return longitude_W, periodic, column_W, column_X
+    if gaps.max() <= CLOSING_GAP * np.median(gaps):
+        return longitude_W, True, column_W, column_X
+    start = (int(np.argmax(gaps)) + 1) % len(gaps)
+    longitude_W[:start] += 360
+    column_X = (column_X - start) % len(gaps)
+    return np.roll(longitude_W, -start), False, np.roll(column_W, -start), column_X

@@ -20,9 +20,6 @@ class Confusion(Metric):
     Counts within a row of the map, which all have the same area, are whole numbers, so a sum of any
     number of pixels is exact to float64, and the same on every device and in every order to within
     rounding of a few rows.
-
-    Args:
-        num_classes: K.
     """
 
     full_state_update = False
@@ -37,13 +34,7 @@ class Confusion(Metric):
         self.add_state("area_KK", default=zero_KK, dist_reduce_fx="sum")
 
     def update(self, predicted_BHW: Tensor, label_BHW: Tensor, area_BH: Tensor) -> None:
-        """Add a batch.
-
-        Args:
-            predicted_BHW: Class numbers.
-            label_BHW: Class numbers; -1 leaves the pixel out.
-            area_BH: Relative area of a pixel of a row.
-        """
+        """Adds a batch of class numbers; -1 as label leaves a pixel out. Areas are those of a row."""
         self.area_KK += confusion(predicted_BHW, label_BHW, area_BH, self.num_classes)
 
     def compute(self) -> Tensor:
@@ -58,15 +49,13 @@ def confusion(
     classes_K = torch.arange(num_classes, device=label_BHW.device)
     truth_BHWK = (label_BHW[..., None] == classes_K).float()
     predicted_BHWK = (predicted_BHW[..., None] == classes_K).float()
-    # Not bincount with weights, which is not deterministic on CUDA. Exact: whole numbers of at most
-    # W.
+    # Not bincount with weights, which is not deterministic on CUDA. Exact: whole numbers below W.
     count_BHKK = truth_BHWK.transpose(-1, -2) @ predicted_BHWK
     return (count_BHKK.double() * area_BH.double()[..., None, None]).sum((0, 1))
 
 
 def scores(confusion_KK: Tensor, classes: Sequence[str]) -> dict[str, float]:
-    """`iou_<class>`, `precision_<class>`, `recall_<class>`, `f1_<class>` of all classes, and
-    `iou_mean`.
+    """`iou_<class>`, `precision_<class>`, `recall_<class>`, `f1_<class>` of all, and `iou_mean`.
 
     A score without anything to judge is NaN: all of a class that neither occurs nor is predicted,
     precision without a prediction, recall without an occurrence. `iou_mean` leaves NaN out, rather

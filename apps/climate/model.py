@@ -21,8 +21,7 @@ class UNet(nn.Module):
 
     Laws:
         * With `periodic` there is no seam: rolling the input in longitude by a multiple of 2**depth
-          columns rolls the output by as much (where the width of the map is a multiple of 2**depth,
-          too).
+          columns rolls the output by as much, where the width of the map is such a multiple, too.
         * With the default norm a map's output does not depend on the other maps of its batch, so
           results do not depend on how a batch is cut over ranks.
         * The output has the height and width of the input, whatever they are.
@@ -51,15 +50,12 @@ class UNet(nn.Module):
         super().__init__()
         _check_counts(in_channels=in_channels, num_classes=num_classes, width=width, depth=depth)
         if norm not in NORMS:
-            raise ConfigError(
-                f"model.norm: expected a known norm, got {norm!r}{nearest(norm, NORMS)}"
-            )
+            found = f"got {norm!r}{nearest(norm, NORMS)}"
+            raise ConfigError(f"model.norm: expected a known norm, {found}")
         self.depth = depth
         levels = [width * 2 ** min(level, depth - 1) for level in range(depth + 1)]
-        self.down = nn.ModuleList(
-            _block(before, after, norm)
-            for before, after in zip([in_channels, *levels[:-1]], levels, strict=True)
-        )
+        pairs = zip([in_channels, *levels], levels, strict=False)
+        self.down = nn.ModuleList(_block(before, after, norm) for before, after in pairs)
         self.up = nn.ModuleList(  # from the coarsest to the finest
             _block(2 * levels[level], levels[max(level - 1, 0)], norm)
             for level in reversed(range(depth))
@@ -88,11 +84,8 @@ class UNet(nn.Module):
             hidden = block(functional.max_pool2d(hidden, 2) if level else hidden)
             skips.append(hidden)
         for block, skip in zip(self.up, reversed(skips[:-1]), strict=True):
-            hidden = block(
-                torch.cat(
-                    [functional.interpolate(hidden, scale_factor=2.0, mode="nearest"), skip], dim=1
-                )
-            )
+            wide = functional.interpolate(hidden, scale_factor=2.0, mode="nearest")
+            hidden = block(torch.cat([wide, skip], dim=1))
         return self.head(hidden)[..., :height, :width]
 
 
@@ -130,31 +123,20 @@ def _block(before: int, after: int, norm: str) -> nn.Sequential:
     """Two 3x3 convolutions. They have no bias, as the norm after them has one."""
     layers: list[nn.Module] = []
     for channels in (before, after):
-        layers += [
-            GlobePad(),
-            nn.Conv2d(channels, after, kernel_size=3, bias=False),
-            NORMS[norm](after),
-            nn.ReLU(),
-        ]
+        convolution = nn.Conv2d(channels, after, kernel_size=3, bias=False)
+        layers += [GlobePad(), convolution, NORMS[norm](after), nn.ReLU()]
     return nn.Sequential(*layers)
 
 
 def _enlarge(image_BCHW: Tensor, multiple: int, periodic: bool) -> Tensor:
-    """Go on around the globe and beyond the pole, up to a multiple (at least twice)."""
-    height, width = image_BCHW.shape[-2:]
-    rows, columns = (max(-(-size // multiple), 2) * multiple - size for size in (height, width))
-    if columns and periodic:
-        laps = -(-(width + columns) // width)
-        image_BCHW = torch.cat([image_BCHW] * laps, dim=-1)[..., : width + columns]
-    elif columns:
-        image_BCHW = torch.cat(
-            [image_BCHW, image_BCHW[..., -1:].expand(-1, -1, -1, columns)], dim=-1
-        )
-    if rows:
-        image_BCHW = torch.cat(
-            [image_BCHW, image_BCHW[..., -1:, :].expand(-1, -1, rows, -1)], dim=-2
-        )
-    return image_BCHW
+    """Goes on around the globe and beyond the pole, up to a multiple (at least twice)."""
+    old = image_BCHW.shape[-2:]
+    new = [max(-(-size // multiple), 2) * multiple for size in old]
+    if new == list(old):
+        return image_BCHW
+    row, column = (torch.arange(size, device=image_BCHW.device) for size in new)
+    column = column % old[1] if periodic else column.clamp_max(old[1] - 1)
+    return image_BCHW[..., row.clamp_max(old[0] - 1)[:, None], column]
 
 
 def _check_counts(**counts: int) -> None:

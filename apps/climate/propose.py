@@ -20,12 +20,12 @@ CLIMATENET_CLASSES = ["background", "tropical_cyclone", "atmospheric_river"]
 
 @dataclass(frozen=True)
 class _Found:
-    """A channel, the range of its first field, its classes if labels, whether it could be input."""
+    """A channel of the files."""
 
     field: Field
-    range: tuple[float, float]
-    classes: list[str]
-    is_real: bool
+    range: tuple[float, float]  # of its first field
+    classes: list[str]  # none unless it holds labels
+    is_real: bool  # whether it could be an input
 
 
 def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
@@ -40,10 +40,9 @@ def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
     Raises:
         DataError: A file cannot be read, or none holds a latitude/longitude field.
     """
-    files = find_files(path)
+    files, seen = find_files(path), set[str]()
     found: dict[str, _Found] = {}
-    refused: dict[str, str] = {}
-    seen: set[str] = set()
+    refused: list[str] = []
     for file in files:
         with open_fields(file) as dataset:
             for name in sorted(_variables(dataset) - seen):
@@ -51,51 +50,41 @@ def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
                 try:
                     found |= _look(dataset, file, name)
                 except DataError as error:
-                    refused[name] = str(error)
+                    refused.append(str(error))
     if not found:
-        raise DataError(
-            next(iter(refused.values()), f"{files[0]}: no variable lies on latitude and longitude")
-        )
+        raise DataError((refused or [f"{files[0]}: no variable lies on latitude and longitude"])[0])
     target = next((name for name, channel in found.items() if channel.classes), None)
+    folders = {file.parent.name for file in files}
     values = {
         "path": str(path) if isinstance(path, str | Path) else [str(item) for item in path],
         "inputs": [name for name, channel in found.items() if channel.is_real and name != target],
         "target": target,
         "classes": found[target].classes if target else [],
-        "split": {
-            "by": "folder" if {"train", "test"} <= {file.parent.name for file in files} else "time"
-        },
+        "split": {"by": "folder" if {"train", "test"} <= folders else "time"},
     }
-    return _report(files, found, refused, target), values
+    hint = "no label variable: set data.target, data.thresholds, data.classes, or data.target=null"
+    return _report(files, found, [hint] * (not target) + refused), values
 
 
 def _variables(dataset: xr.Dataset) -> set[str]:
     """Names of the variables that hold fields, not the bounds of cells."""
     bounds = {variable.attrs.get("bounds") for variable in dataset.variables.values()}
-    fields = dataset.data_vars.items()
-    return {
-        str(name)
-        for name, field in fields
-        if field.ndim > 1 and field.dtype.kind in "fiu" and name not in bounds
-    }
+    fields = {name: v for name, v in dataset.data_vars.items() if name not in bounds}
+    return {str(name) for name, v in fields.items() if v.ndim > 1 and v.dtype.kind in "fiu"}
 
 
 def _look(dataset: xr.Dataset, file: Path, name: str) -> dict[str, _Found]:
     """The channels of a variable: one, or as many as it has levels."""
+    array, found = dataset[name], {}
     try:
-        fields = {name: find_field(dataset, file, Channel(name))}
+        channels = {name: find_field(dataset, file, Channel(name))}
     except LevelError as error:
-        fields = {
-            level: find_field(dataset, file, Channel.parse(level)) for level in error.channels
-        }
-    found = {}
-    for channel, field in fields.items():
+        channels = {it: find_field(dataset, file, Channel.parse(it)) for it in error.channels}
+    for channel, field in channels.items():
         values_HW = field.read(dataset, 0)
         valid = values_HW[~np.isnan(values_HW)]
-        range_ = (valid.min(), valid.max()) if valid.size else (np.nan, np.nan)
-        found[channel] = _Found(
-            field, range_, _classes(dataset[name], range_[1]), dataset[name].dtype.kind == "f"
-        )
+        low, high = (valid.min(), valid.max()) if valid.size else (np.nan, np.nan)
+        found[channel] = _Found(field, (low, high), _classes(array, high), array.dtype.kind == "f")
     return found
 
 
@@ -105,37 +94,22 @@ def _classes(array: xr.DataArray, largest: float) -> list[str]:
         return str(array.attrs.get("flag_meanings", "")).split()
     if str(array.name).lower() not in LABEL_NAMES:
         return []
-    return (
-        CLIMATENET_CLASSES
-        if not largest > 2
-        else [f"class_{index}" for index in range(int(largest) + 1)]
-    )
+    if largest > 2:
+        return [f"class_{index}" for index in range(int(largest) + 1)]
+    return CLIMATENET_CLASSES
 
 
-def _report(
-    files: list[Path], found: dict[str, _Found], refused: dict[str, str], target: str | None
-) -> DataReport:
-    rows = [
-        (
-            name,
-            str(channel.field.grid.shape),
-            channel.field.unit,
-            "{:.5g}..{:.5g}".format(*channel.range),
-        )
-        for name, channel in found.items()
-    ]
-    first = next(iter(found.values())).field
+def _report(files: list[Path], found: dict[str, _Found], warnings: list[str]) -> DataReport:
+    fields = {name: channel.field for name, channel in found.items()}
+    first = next(iter(fields.values()))
     facts = {
         "files": f"{len(files)}, such as {files[0]}",
         "grid": str(first.grid),
         "first sample": first.keys[0],
     }
-    hints = (
-        []
-        if target
-        else [
-            "no label variable: set data.target, data.thresholds, data.classes, or data.target=null"
-        ]
-    )
+    rows = [
+        (name, str(field.grid.shape), field.unit, "{:.5g}..{:.5g}".format(*found[name].range))
+        for name, field in fields.items()
+    ]
     table = Table("Channels (range of the first field)", ("name", "shape", "unit", "range"), rows)
-    return DataReport("Climate files", facts, [table], hints + list(refused.values()))
+    return DataReport("Climate files", facts, [table], warnings)

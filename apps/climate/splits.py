@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from itertools import chain, groupby
 from pathlib import Path
 from typing import Any
@@ -63,24 +63,19 @@ def split_samples(
     instants = [list(group) for _, group in groupby(keys["train"], key=instant)]
     total = len(instants)
     for name, share in shares.items():
-        kept = len(instants) - (max(1, round(share * total)) if share else 0)
-        keys[name] = list(chain(*instants[max(kept, 0) :]))
-        instants = instants[: max(kept, 0)]
+        kept = max(len(instants) - (max(1, round(share * total)) if share else 0), 0)
+        instants, keys[name] = instants[:kept], list(chain(*instants[kept:]))
     keys["train"] = list(chain(*instants))
-    needed = ["train"] + ["val"] * (val > 0) + ["test"] * (test > 0 or by == "folder")
-    for name in needed:
+    for name in ["train"] + ["val"] * (val > 0) + ["test"] * (test > 0 or by == "folder"):
         if not keys[name]:
-            raise DataError(_empty(name, keys, by))
+            counts = ", ".join(f"{split} {len(keys[split])}" for split in SPLITS)
+            advice = "give data.path more time steps, or lower data.split.val and data.split.test"
+            if by == "folder":
+                advice = f"put files into a folder {name}/ below data.path, or set data.split.by="
+                advice += "time"
+            raise DataError(f"data.split: '{name}' has no sample (by {by}: {counts}); {advice}")
     return keys
 
 
 def _is_in(folder: Path, name: str) -> bool:
     return name == next((part for part in reversed(folder.parts) if part in SPLITS), None)
-
-
-def _empty(name: str, keys: Mapping[str, Sequence[str]], by: str) -> str:
-    counts = ", ".join(f"{split} {len(keys[split])}" for split in SPLITS)
-    advice = "give data.path more time steps, or lower data.split.val and data.split.test"
-    if by == "folder":
-        advice = f"put files into a folder {name}/ below data.path, or set data.split.by=time"
-    return f"data.split: '{name}' has no sample (by {by}: {counts}); {advice}"

@@ -31,7 +31,9 @@ class Segmentation(Task):
     mean_C: Tensor
     std_C: Tensor
 
-    def __init__(self, loss: str, class_weights: str | Sequence[float], gamma: float, **base: Any) -> None:
+    def __init__(
+        self, loss: str, class_weights: str | Sequence[float], gamma: float, **base: Any
+    ) -> None:
         super().__init__(**base)
         self.loss = SegmentationLoss(loss, _weights(self.facts, class_weights), gamma)
         self.confusion = Confusion(len(self.facts["classes"]))
@@ -55,7 +57,9 @@ class Segmentation(Task):
         """Adds a batch to the scores and to the sums of the loss."""
         logits_BKHW = self(batch["image_CHW"])
         self.confusion.update(logits_BKHW.argmax(1), batch["label_HW"], batch["area_H"])
-        self._loss_sums.append(self.loss.sums(logits_BKHW, batch["label_HW"], batch["area_H"]).double())
+        self._loss_sums.append(
+            self.loss.sums(logits_BKHW, batch["label_HW"], batch["area_H"]).double()
+        )
 
     test_step = validation_step
 
@@ -68,7 +72,9 @@ class Segmentation(Task):
 
     def on_validation_epoch_end(self) -> None:
         """Logs the scores of the whole split, over all ranks."""
-        values = {name: value for name, value in self.scores().items() if name.startswith(("iou", "loss"))}
+        values = {
+            name: value for name, value in self.scores().items() if name.startswith(("iou", "loss"))
+        }
         self.log_dict({f"val/{name}": value for name, value in values.items()}, sync_dist=True)
         self.log("val/score", values["iou_mean"], prog_bar=True, sync_dist=True)
 

@@ -88,9 +88,7 @@ def random_fields(
     return (field_NHW / field_NHW.std((1, 2), keepdims=True)).astype(np.float32)
 
 
-def background(
-    rng: np.random.Generator, latitudes: int, longitudes: int, season: float
-) -> Weather:
+def background(rng: np.random.Generator, latitudes: int, longitudes: int, season: float) -> Weather:
     """A map without storms and labels; the season is 1 in the northern summer, -1 in the winter."""
     weather = Weather.calm(latitudes, longitudes)
     latitude_H1 = weather.latitude_H[:, None]

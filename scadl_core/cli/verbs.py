@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.table import Table
 
 from scadl_core.cli.words import Words, read_words
-from scadl_core.errors import ConfigError, nearest
-from scadl_core.workflow.apps import find_app, find_apps
+from scadl_core.errors import ConfigError
+from scadl_core.workflow.apps import find_apps
 from scadl_core.workflow.compose import choices, compose_run, require
 
 __all__ = ["check", "config", "doctor", "evaluate", "list_", "predict", "rerun", "train"]

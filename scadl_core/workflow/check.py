@@ -39,9 +39,8 @@ def check(config: DictConfig, console: Console) -> bool:
             raise ConfigError(f"not yet configured: {', '.join(missing)}")
         resolved = resolve(config)
         report = make_source(resolved, World.start()).report()
-        values: dict[str, Any] = {
-            str(k): v for k, v in OmegaConf.to_container(resolved.data).items()
-        }  # type: ignore[union-attr]
+        data: Any = OmegaConf.to_container(resolved.data)
+        values: dict[str, Any] = dict(data)
         values.pop("sample", None)
         mistake = None
     except (ConfigError, DataError) as error:

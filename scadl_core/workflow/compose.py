@@ -200,9 +200,9 @@ def check_key(override: Override, config: DictConfig) -> None:
         return
     keys = [key for key in leaves(config) if not key.rpartition(".")[2].startswith("_")]
     wanted = [override.key_or_group]
-    whole = OmegaConf.select(config, override.key_or_group)
-    if isinstance(override.value(), dict) and isinstance(whole, DictConfig):
-        wanted += leaves(OmegaConf.create(override.value()), override.key_or_group + ".")
+    value, whole = override.value(), OmegaConf.select(config, override.key_or_group)
+    if isinstance(value, dict) and isinstance(whole, DictConfig):
+        wanted += leaves(DictConfig(value), override.key_or_group + ".")
     for key in wanted:
         if key not in leaves(config):
             raise ConfigError(f"unknown key {key!r}{_closest(key, keys)}")
@@ -231,8 +231,9 @@ def first_choice(override: Override) -> Override:
     """The override with the first choice of a sweep (``seed=1,2,3``), or itself."""
     if not override.is_sweep_override():
         return override
-    if isinstance(override.value(), Glob):
-        matches = override.value().filter(_options(override.key_or_group))
+    value: Any = override.value()
+    if isinstance(value, Glob):
+        matches = value.filter(_options(override.key_or_group))
         return parse([f"{override.get_key_element()}={matches[0] if matches else 'null'}"])[0]
     choice = next(iter(override.sweep_string_iterator()))
     return parse([f"{override.get_key_element()}={choice}"])[0]
@@ -262,13 +263,12 @@ def _options(group: str) -> list[str]:
 
 def _check_choice(override: Override) -> None:
     known = _options(override.key_or_group)
-    if override.is_delete() or isinstance(override.value(), Glob):
+    value: Any = override.value()
+    if override.is_delete() or isinstance(value, Glob):
         return
     if override.is_sweep_override():
-        wanted = list(override.sweep_string_iterator())
-    else:
-        wanted = override.value() if isinstance(override.value(), list) else [override.value() or "null"]
-    for choice in map(str, wanted):
+        value = list(override.sweep_string_iterator())
+    for choice in map(str, value if isinstance(value, list) else [value or "null"]):
         if choice not in known:
             raise ConfigError(
                 f"{override.key_or_group}={choice}: no such choice{nearest(choice, known)}"

@@ -135,10 +135,16 @@ def quieten() -> None:
     """Leaves out what Lightning says about itself; its warnings about a user's choices stay."""
     for name in ("lightning.pytorch", "lightning.fabric"):
         logging.getLogger(name).setLevel(logging.WARNING)
-    warnings.filterwarnings("ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning)
+    warnings.filterwarnings(
+        "ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning
+    )
     # Our lines are counted over the whole run, and Checkpoints sets the loader to where it was.
-    warnings.filterwarnings("ignore", "The number of training batches .* is smaller than the logging")
-    warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before the epoch")
+    warnings.filterwarnings(
+        "ignore", "The number of training batches .* is smaller than the logging"
+    )
+    warnings.filterwarnings(
+        "ignore", "You're resuming from a checkpoint that ended before the epoch"
+    )
 
 
 @contextmanager

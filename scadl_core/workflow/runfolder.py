@@ -26,7 +26,7 @@ from scadl_core.workflow.files import write_json, write_text
 
 _PARTS = ("checkpoints", "figures", "predictions")
 # What may differ between a run and its continuation.
-_NOT_THE_RUN = ("resume", "run", "input", "output", "checkpoint", "split", "build")
+_NOT_THE_RUN = ("resume", "run", "paths", "input", "output", "checkpoint", "split", "build")
 
 
 class RunFolder:

@@ -95,7 +95,8 @@ def test_mistakes_on_the_command_line(
 def test_no_file_is_matched(train: Scadl, maps: Path, workplace: Path) -> None:
     done = train(f"data.path={maps}/train/*.grib")
     assert done.err.startswith(
-        f"scadl: data.path: no file matches {maps}/train/*.grib; the folder {maps}/train holds data-"
+        f"scadl: data.path: no file matches {maps}/train/*.grib; "
+        f"the folder {maps}/train holds data-"
     )
     assert_refused(done, done.err.removeprefix("scadl: ").rstrip("\n"), workplace)
 
@@ -115,7 +116,9 @@ def test_a_missing_variable_is_answered_with_the_closest(
 def test_a_missing_label_variable_is_told_from_an_input(
     train: Scadl, maps: Path, workplace: Path
 ) -> None:
-    message = f"variable 'LABLES' is not in any of 16 files such as {first(maps)}; did you mean 'LABELS'?"
+    message = (
+        f"variable 'LABLES' is not in any of 16 files such as {first(maps)}; did you mean 'LABELS'?"
+    )
     assert_refused(train("data.target=LABLES"), f"data.target: {message}", workplace)
 
 
@@ -134,7 +137,8 @@ def test_labels_out_of_range(train: Scadl, maps: Path, workplace: Path) -> None:
     assert_refused(
         train(),
         f"{file}: LABELS has the values 7; the classes are 0..2 (background, tropical_cyclone, "
-        "atmospheric_river): mend data.classes, set data.thresholds, or declare missing as _FillValue",
+        "atmospheric_river): mend data.classes, set data.thresholds, "
+        "or declare missing as _FillValue",
         workplace,
     )
 
@@ -213,12 +217,22 @@ def test_an_unreadable_checkpoint(
     ("words", "message"),
     [
         (["seed=-1"], "seed: expected 0 or more, got -1"),
-        (["optimizer.lr=-1"], "optimizer: torch.optim.AdamW refused its arguments: Invalid learning rate: -1"),
-        (["loader.batch_size=0"], "loader.batch_size: expected at least one sample a rank (1 ranks), got 0"),
+        (
+            ["optimizer.lr=-1"],
+            "optimizer: torch.optim.AdamW refused its arguments: Invalid learning rate: -1",
+        ),
+        (
+            ["loader.batch_size=0"],
+            "loader.batch_size: expected at least one sample a rank (1 ranks), got 0",
+        ),
         (["schedule.warmup=2"], "schedule.warmup: expected a share of the steps in [0, 1), got 2"),
-        (["trainer.limit_val_batches=2.5"], "trainer: lightning.Trainer refused its arguments: You have passed invalid value 2.5 for limit_val_batches, it has to be in [0.0, 1.0] or an int."),
+        (
+            ["trainer.limit_val_batches=2.5"],
+            "trainer: lightning.Trainer refused its arguments: You have passed invalid value 2.5 "
+            "for limit_val_batches, it has to be in [0.0, 1.0] or an int.",
+        ),
     ],
-)  # fmt: skip
+)
 def test_values_that_only_their_users_can_judge(
     train: Scadl, workplace: Path, words: list[str], message: str
 ) -> None:

@@ -1,7 +1,8 @@
-"""Runs of several processes: every line of the table in which Lightning alone goes wrong under mpirun.
+"""Runs of several processes: every line of the table in which Lightning alone goes wrong.
 
-There, N silent copies of the same training (devices=1), an IndexError (devices=auto), fewer ranks than were asked for
-(devices=4), and Slurm's variables believed before the launcher were measured.
+Under mpirun were measured: N silent copies of the same training (devices=1), an IndexError
+(devices=auto), fewer ranks than were asked for (devices=4), and Slurm's variables believed before
+the launcher.
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def test_devices_of_ones_own_are_refused_once(
 
     message = (
         "scadl: trainer.devices follows from how the processes are launched; remove it and start "
-        "`mpirun -n 4 scadl ...`, `torchrun --nproc-per-node 4 -m scadl_core.cli ...` or `srun scadl ...`\n"
+        "`mpirun -n 4 scadl ...`, `torchrun --nproc-per-node 4 -m scadl_core.cli ...` or "
+        "`srun scadl ...`\n"
     )
     assert run_ranks(2, train) == [(2, message), (2, "")]
 
@@ -80,7 +82,7 @@ def test_mpirun_tells_of_a_mistake_once(mpirun: Callable[..., Any], workplace: P
 def test_torchrun_variables_make_one_run_of_two_ranks(
     run_ranks: Callable[..., list[Any]], tiny: Sequence[str], workplace: Path, trained: Path
 ) -> None:
-    """Two ranks come to the scores of one: a batch and its loss do not depend on how it is shared."""
+    """Two ranks come to the loss of one, since a batch does not depend on how it is shared."""
 
     def train() -> str:
         said = io.StringIO()

@@ -20,7 +20,9 @@ from scadl_core.errors import DataError
 Scadl = Callable[..., Any]
 
 
-@pytest.mark.parametrize(("words", "status"), [(["--help"], 0), (["-h"], 0), (["help"], 0), ([], 2)])
+@pytest.mark.parametrize(
+    ("words", "status"), [(["--help"], 0), (["-h"], 0), (["help"], 0), ([], 2)]
+)
 def test_help_lists_every_verb(scadl: Scadl, words: list[str], status: int) -> None:
     done = scadl(*words)
     assert (done.status, done.err) == (status, "")
@@ -84,7 +86,7 @@ def test_a_complete_run_is_not_repeated(scadl: Scadl, trained: Path, tiny: Seque
 
 def test_flags_of_hydra_are_answered_by_hydra(run_ranks: Callable[..., list[Any]]) -> None:
     def info() -> tuple[int, str]:  # in a process of its own, since Hydra sets up logging
-        with open(os.devnull, "w") as null:
+        with Path(os.devnull).open("w") as null:
             sys.stdout = null
             return cli.main(["train", "climate", "--cfg", "job", "optimizer=sgd"]), ""
 

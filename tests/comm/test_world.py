@@ -40,11 +40,10 @@ def test_values_reach_every_rank(size: int, run_ranks: Ranks) -> None:
             "together": world.together(lambda: world.rank * 10),
         }
 
-    launcher = "torchrun" if size > 1 else "torchrun"
     for rank, got in enumerate(run_ranks(size, exchange)):
         assert got == {
             "rank": (rank, size, rank, size),
-            "place": (rank == 0, 0, 1, launcher),
+            "place": (rank == 0, 0, 1, "torchrun"),
             "gather": [{"of": other} for other in range(size)],
             "broadcast": ["of", 0],
             "any": [True] * size + [False],

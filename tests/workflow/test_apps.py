@@ -82,5 +82,7 @@ def test_a_pipeline_without_a_front_page_is_named(elsewhere: Path) -> None:
 
 
 def test_an_unknown_name_is_answered_with_the_closest() -> None:
-    with pytest.raises(ConfigError, match="^no pipeline is called 'climat'; did you mean 'climate"):
+    with pytest.raises(
+        ConfigError, match=r"^no pipeline is called 'climat'; did you mean 'climate"
+    ):
         find_app("climat")

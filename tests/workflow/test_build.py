@@ -1,4 +1,4 @@
-"""The door between configuration and objects: who may pass, and what is said to those who may not."""
+"""The door between configuration and objects: who may pass, and what the others are told."""
 
 from __future__ import annotations
 
@@ -111,7 +111,9 @@ def test_a_partial_names_its_key_when_it_is_called() -> None:
     assert message(factory, [torch.zeros(1)]) == (
         "part: torch.optim.SGD refused its arguments: Invalid learning rate: -1.0"
     )
-    wrong = build(config(_target_="lightning.Trainer", _partial_=True, limit_val_batches=2.5), "part")
+    wrong = build(
+        config(_target_="lightning.Trainer", _partial_=True, limit_val_batches=2.5), "part"
+    )
     assert "part: lightning.Trainer refused its arguments: You have passed invalid value 2.5" in (
         message(wrong, accelerator="cpu", logger=False)
     )
@@ -143,6 +145,8 @@ def test_values_are_plain_python_not_omegaconf() -> None:
     part.part.pop("betas")
     part.part.lr = 0.1
     assert type(build(part, "part").keywords["lr"]) is float
-    box = build(config(["collections"], _target_="collections.OrderedDict", x=[1, {"y": 2}]), "part")
+    box = build(
+        config(["collections"], _target_="collections.OrderedDict", x=[1, {"y": 2}]), "part"
+    )
     assert type(box["x"]) is list
     assert type(box["x"][1]) is dict

@@ -54,17 +54,27 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
         "predict.probabilities: expected true or false (such as True), got 3",
     ),
     (["data.thresholds=3"], "data.thresholds: expected a list (such as []), got 3"),
-    (["task.loss={a: 1}"], "task.loss: expected a text (such as 'cross_entropy+jaccard'), got {'a': 1}"),
+    (
+        ["task.loss={a: 1}"],
+        "task.loss: expected a text (such as 'cross_entropy+jaccard'), got {'a': 1}",
+    ),
     (
         ["data.split=4"],
-        "data.split: expected a mapping (such as {'by': 'folder', 'val': 0.15, 'test': 0.2}), got 4",
+        "data.split: expected a mapping (such as {'by': 'folder', 'val': 0.15, 'test': 0.2}), "
+        "got 4",
     ),
-    (["data.split={by: time, vall: 0.1}"], "unknown key 'data.split.vall'; did you mean 'data.split.val'?"),
+    (
+        ["data.split={by: time, vall: 0.1}"],
+        "unknown key 'data.split.vall'; did you mean 'data.split.val'?",
+    ),
     (["resume=atuo"], "resume=atuo: no such choice; did you mean 'auto'?"),
     (["split=tset"], "split=tset: no such choice; did you mean 'test'?"),
     (["data.path=${nowhere}"], "Interpolation key 'nowhere' not found"),
-    (["task._target_=apps.climate.task.Segmentatio"], "task._target_: there is no 'apps.climate.task.Segmentatio'"),
-]  # fmt: skip
+    (
+        ["task._target_=apps.climate.task.Segmentatio"],
+        "task._target_: there is no 'apps.climate.task.Segmentatio'",
+    ),
+]
 
 
 @pytest.mark.parametrize(("words", "message"), MISTAKES, ids=[" ".join(w) for w, _ in MISTAKES])
@@ -129,8 +139,14 @@ def test_deleting_a_part_and_adding_an_object_of_ones_own() -> None:
 
 
 def test_of_a_sweep_the_first_choice_is_composed_and_all_are_checked() -> None:
-    config = compose("seed=3,4", "optimizer=sgd,adamw", "optimizer.lr=choice(0.5,0.1)", "model=glob(*)")
-    assert (config.seed, config.optimizer._target_, config.optimizer.lr) == (3, "torch.optim.SGD", 0.5)
+    config = compose(
+        "seed=3,4", "optimizer=sgd,adamw", "optimizer.lr=choice(0.5,0.1)", "model=glob(*)"
+    )
+    assert (config.seed, config.optimizer._target_, config.optimizer.lr) == (
+        3,
+        "torch.optim.SGD",
+        0.5,
+    )
     assert config.model._target_ == "apps.climate.model.UNet"
     assert compose("seed=range(5,8)").seed == 5
     [override] = parse(["seed=4"])
@@ -144,9 +160,15 @@ def test_a_folder_of_ones_own_comes_first(tmp_path: Path) -> None:
     page = "defaults: [climatenet, _self_]\npath: /somewhere\nclasses: [a, b]\n"
     (tmp_path / "data" / "mine.yaml").write_text(page)
     (tmp_path / "optimizer").mkdir()
-    (tmp_path / "optimizer" / "sgd.yaml").write_text("_target_: torch.optim.SGD\n_partial_: true\nlr: 7.0\n")
+    (tmp_path / "optimizer" / "sgd.yaml").write_text(
+        "_target_: torch.optim.SGD\n_partial_: true\nlr: 7.0\n"
+    )
     config = compose("data=mine", "optimizer=sgd", config_dir=tmp_path)
-    assert (config.data.path, config.data.target, config.data.classes) == ("/somewhere", "LABELS", ["a", "b"])
+    assert (config.data.path, config.data.target, config.data.classes) == (
+        "/somewhere",
+        "LABELS",
+        ["a", "b"],
+    )
     assert config.optimizer.lr == 7.0
     assert compose("optimizer=sgd").optimizer.lr < 1  # and is forgotten again
     with pytest.raises(ConfigError, match="no such choice"):

@@ -12,7 +12,11 @@ import pytest
 
 
 def rows(text: str) -> dict[str, list[str]]:
-    cells = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
+    cells = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in text.splitlines()
+        if "│" in line
+    ]
     return {row[0]: row[1:] for row in cells if row[0]}
 
 
@@ -39,7 +43,10 @@ def test_what_is_missing_comes_with_its_command(
     monkeypatch.setattr(importlib.util, "find_spec", without)
     monkeypatch.setenv("PATH", "/nowhere")
     found = rows(scadl("doctor").out)
-    assert found["cupy"] == ["missing", "compression kernels on NVIDIA GPUs: pip install 'scadl[gpu]'"]
+    assert found["cupy"] == [
+        "missing",
+        "compression kernels on NVIDIA GPUs: pip install 'scadl[gpu]'",
+    ]
     assert found["mpi4py"] == ["missing", "ranks under mpirun: pip install 'scadl[mpi]'"]
     assert found["MPI"] == ["no mpi4py", "pip install 'scadl[mpi]'"]
     assert found["mpirun"][0] == "not on PATH"

@@ -25,7 +25,9 @@ def test_the_test_scores_come_out_again(scadl: Scadl, trained: Path) -> None:
     provenance = got.pop("provenance")
     assert provenance["command"].startswith("scadl evaluate climate")
     stored = json.loads((trained / "metrics.json").read_text())
-    assert got == pytest.approx({n.removeprefix("test/"): v for n, v in stored.items() if n.startswith("test/")})
+    assert got == pytest.approx(
+        {n.removeprefix("test/"): v for n, v in stored.items() if n.startswith("test/")}
+    )
     for name, value in got.items():
         assert f"{value:.4f}" in next(line for line in done.out.splitlines() if f" {name} " in line)
 
@@ -51,7 +53,9 @@ def test_predictions_are_the_networks_most_probable_class(
     done = scadl("predict", "climate", f"run.dir={trained}", f"input={file}", "output=p.nc")
     assert (done.status, done.out, done.err) == (0, f"written: {workplace / 'p.nc'}\n", "")
     with xr.open_dataset(workplace / "p.nc") as found:
-        names = [f"probability_{n}" for n in ("background", "tropical_cyclone", "atmospheric_river")]
+        names = [
+            f"probability_{n}" for n in ("background", "tropical_cyclone", "atmospheric_river")
+        ]
         probability_KHW = np.stack([found[name].squeeze().values for name in names])
         np.testing.assert_allclose(probability_KHW.sum(0), 1, rtol=1e-5)
         np.testing.assert_array_equal(found["event_class"].squeeze(), probability_KHW.argmax(0))
@@ -66,14 +70,42 @@ def test_predictions_are_the_networks_most_probable_class(
     [
         ("evaluate", [], "missing: run.dir; add run.dir=<the folder of a finished run>"),
         ("predict", ["run.dir={run}"], "missing: input; add input=<file or pattern>"),
-        ("evaluate", ["run.dir=nowhere"], "run.dir={here}/nowhere: not a run folder (it has no config.yaml)"),
-        ("evaluate", ["run.dir={run}", "split=tset"], "split=tset: no such choice; did you mean 'test'?"),
-        ("evaluate", ["run.dir={run}", "checkpoint=fist"], "no checkpoint fist; train to the end, or choose checkpoint=best, checkpoint=last or a path"),
-        ("evaluate", ["run.dir={run}", "data.inputs=[TMQ]"], "the run in {run} was trained with {{'in_channels': 4, 'num_classes': 3}}, the data have {{'in_channels': 1, 'num_classes': 3}}; give data.inputs and data.target of the same number and order"),
-        ("evaluate", ["run.dir={run}", "data=netcdf"], "missing: data.classes, data.inputs, data.path, data.target; add data.classes=... data.inputs=... data.path=... data.target=..."),
-        ("evaluate", ["run.dir={run}", "seed=1,2"], "seed=1,2: several choices need a sweep, scadl train climate -m ..."),
+        (
+            "evaluate",
+            ["run.dir=nowhere"],
+            "run.dir={here}/nowhere: not a run folder (it has no config.yaml)",
+        ),
+        (
+            "evaluate",
+            ["run.dir={run}", "split=tset"],
+            "split=tset: no such choice; did you mean 'test'?",
+        ),
+        (
+            "evaluate",
+            ["run.dir={run}", "checkpoint=fist"],
+            "no checkpoint fist; train to the end, or choose checkpoint=best, "
+            "checkpoint=last or a path",
+        ),
+        (
+            "evaluate",
+            ["run.dir={run}", "data.inputs=[TMQ]"],
+            "the run in {run} was trained with {{'in_channels': 4, 'num_classes': 3}}, "
+            "the data have {{'in_channels': 1, 'num_classes': 3}}; "
+            "give data.inputs and data.target of the same number and order",
+        ),
+        (
+            "evaluate",
+            ["run.dir={run}", "data=netcdf"],
+            "missing: data.classes, data.inputs, data.path, data.target; "
+            "add data.classes=... data.inputs=... data.path=... data.target=...",
+        ),
+        (
+            "evaluate",
+            ["run.dir={run}", "seed=1,2"],
+            "seed=1,2: several choices need a sweep, scadl train climate -m ...",
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(
     scadl: Scadl, trained: Path, workplace: Path, verb: str, words: list[str], message: str
 ) -> None:
@@ -85,7 +117,9 @@ def test_refusals(
 def test_another_network_does_not_fit(scadl: Scadl, trained: Path) -> None:
     done = scadl("evaluate", "climate", f"run.dir={trained}", "model.width=8")
     assert done.status == 2
-    assert done.err.startswith("scadl: the checkpoint does not fit the configured model (size mismatch for network.")
+    assert done.err.startswith(
+        "scadl: the checkpoint does not fit the configured model (size mismatch for network."
+    )
     assert done.err.endswith("leave out overrides of model, task and data.inputs\n")
 
 

@@ -45,7 +45,9 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.addresses += [value or "" for name, value in attrs if name in ("src", "href", "srcset")]
+        self.addresses += [
+            value or "" for name, value in attrs if name in ("src", "href", "srcset")
+        ]
 
     def handle_data(self, data: str) -> None:
         self.text += data + " "
@@ -58,7 +60,10 @@ def write(tmp_path: Path, files: int = 1) -> str:
     data = DataReport(
         HOSTILE, {"files": HOSTILE}, [Table(HOSTILE, ["name"], [[HOSTILE]])], [HOSTILE]
     )
-    provenance: dict[str, Any] = {"time": "now", "data": {f"{n}{HOSTILE}": "11" for n in range(files)}}
+    provenance: dict[str, Any] = {
+        "time": "now",
+        "data": {f"{n}{HOSTILE}": "11" for n in range(files)},
+    }
     config = OmegaConf.create({"app": "climate", "data": {"path": HOSTILE.replace("{", "(")}})
     write_report(folder, config, METRICS, data, {"a.png": HOSTILE}, provenance)
     return folder.report.read_text(encoding="utf-8")
@@ -109,15 +114,28 @@ def test_scorecard_and_cards() -> None:
 
 @pytest.mark.parametrize(
     ("count", "text"),
-    [(0, "0 B"), (1023, "1023 B"), (1024, "1.0 KiB"), (1.5 * 2**20, "1.5 MiB"), (2**40, "1.0 TiB"), (2**51, "2048.0 TiB")],
-)  # fmt: skip
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        (1.5 * 2**20, "1.5 MiB"),
+        (2**40, "1.0 TiB"),
+        (2**51, "2048.0 TiB"),
+    ],
+)
 def test_bytes_in_a_persons_units(count: float, text: str) -> None:
     assert readable_bytes(count) == text
 
 
 @pytest.mark.parametrize(
     ("seconds", "text"),
-    [(0.4, "0 s"), (59.4, "59 s"), (59.6, "1 min 00 s"), (125, "2 min 05 s"), (3600 * 26 + 61, "26 h 01 min")],
-)  # fmt: skip
+    [
+        (0.4, "0 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min 00 s"),
+        (125, "2 min 05 s"),
+        (3600 * 26 + 61, "26 h 01 min"),
+    ],
+)
 def test_seconds_in_a_persons_units(seconds: float, text: str) -> None:
     assert readable_seconds(seconds) == text

@@ -103,9 +103,7 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         (b"\xff\xfe\xff", "{path}/config.yaml: cannot be read ("),
     ],
 )
-def test_a_configuration_that_is_none(
-    tmp_path: Path, content: bytes | None, message: str
-) -> None:
+def test_a_configuration_that_is_none(tmp_path: Path, content: bytes | None, message: str) -> None:
     if content is not None:
         (tmp_path / "config.yaml").write_bytes(content)
     text = refusal(RunFolder(tmp_path).load_config)
@@ -126,7 +124,8 @@ class Evil:
 def test_checkpoints_are_refused_with_a_reason(tmp_path: Path) -> None:
     folder, path = begun(tmp_path / "run"), tmp_path / "run" / "checkpoints" / "best.ckpt"
     assert refusal(folder.load_checkpoint, "best", "climate") == (
-        f"no checkpoint {path}; train to the end, or choose checkpoint=best, checkpoint=last or a path"
+        f"no checkpoint {path}; train to the end, or choose checkpoint=best, checkpoint=last "
+        "or a path"
     )
     torch.save({"scadl": {"app": "climate", "step": 3}}, path)
     assert folder.load_checkpoint("best", "climate")["scadl"]["step"] == 3
@@ -164,7 +163,11 @@ def test_provenance_is_kept_and_added_to(tmp_path: Path) -> None:
         "data": {"x.nc": "11"},
         "resumed": [{"command": c, "data": "as above"} for c in ("b", "c")],
     }
-    for data, which in (({"x.nc": "22"}, "x.nc"), ({"x.nc": "11", "y.nc": "1"}, "other files"), ({}, "other files")):
+    for data, which in (
+        ({"x.nc": "22"}, "x.nc"),
+        ({"x.nc": "11", "y.nc": "1"}, "other files"),
+        ({}, "other files"),
+    ):
         assert refusal(folder.add_provenance, {"command": "d", "data": data}) == (
             f"run folder {folder.path}: the data have changed since this run was begun ({which}); "
             "start a new run"
@@ -183,6 +186,7 @@ def test_metrics_are_those_of_a_complete_run(tmp_path: Path) -> None:
 def test_differences_are_named_by_key_and_leave_out_what_is_not_the_run() -> None:
     one = config(model={"width": 4, "kind": {}}, gone=1, resume="never", build={"allow": []})
     other = config(model={"width": 8, "kind": {}}, new=[1], resume="auto", build={"allow": ["x"]})
+    other.paths = {"runs": "/another/place", "data": "/and/another"}
     assert differences(one, other) == [
         "gone (1, now None)",
         "model.width (4, now 8)",

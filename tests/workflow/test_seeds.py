@@ -31,5 +31,5 @@ def test_seeds_differ_and_fit_into_63_bits() -> None:
 
 
 def test_negative_seeds_are_refused() -> None:
-    with pytest.raises(ConfigError, match="^seed: expected 0 or more, got -1$"):
+    with pytest.raises(ConfigError, match=r"^seed: expected 0 or more, got -1$"):
         derive(-1, "order")

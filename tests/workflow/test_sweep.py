@@ -21,13 +21,15 @@ Scadl = Callable[..., Any]
 
 
 def cells(text: str) -> dict[str, list[str]]:
-    rows = [[cell.strip() for cell in line.split("│")[1:-1]] for line in text.splitlines() if "│" in line]
+    rows = [
+        [cell.strip() for cell in line.split("│")[1:-1]]
+        for line in text.splitlines()
+        if "│" in line
+    ]
     return {row[0]: row[1:] for row in rows if row[0]}
 
 
-def test_two_seeds_one_after_the_other(
-    scadl: Scadl, tiny: Sequence[str], workplace: Path
-) -> None:
+def test_two_seeds_one_after_the_other(scadl: Scadl, tiny: Sequence[str], workplace: Path) -> None:
     words = [*tiny, "trainer.max_epochs=1", "logger=none"]
     done = scadl("train", "climate", "-m", *words, "seed=0,1", r"run.dir='it\'s two'")
     assert (done.status, done.err) == (0, "")
@@ -88,7 +90,9 @@ def test_mean_and_spread_over_seeds(tmp_path: Path) -> None:
         write_run(tmp_path / str(seed), {"seed": seed}, {"test/iou_x": score, "train/seconds": 2.0})
     write_run(tmp_path / "3", {"seed": 3}, {})  # was stopped
     found = table(tmp_path)
-    assert [found[str(n)] for n in range(3)] == [[str(n), f"{s:.4f}", "2.0000"] for n, s in enumerate(scores)]
+    assert [found[str(n)] for n in range(3)] == [
+        [str(n), f"{s:.4f}", "2.0000"] for n, s in enumerate(scores)
+    ]
     assert found["mean"] == ["", f"{statistics.mean(scores):.4f}", "2.0000"]
     assert found["standard deviation"] == ["", f"{statistics.stdev(scores):.4f}", "0.0000"]
     assert "3" not in found
