@@ -1,7 +1,8 @@
 """Errors a person can act on.
 
-Every message names the file, the variable or the key, what was expected, and what to do next. The command line
-prints the message alone and exits with status 2; a library user catches :class:`ScadlError`.
+Every message names the file, the variable or the key, what was expected, and what to do next. The
+command line prints the message alone and exits with status 2; a library user catches
+:class:`ScadlError`.
 """
 
 from __future__ import annotations
@@ -11,10 +12,13 @@ from collections.abc import Iterable
 
 
 class ScadlError(Exception):
-    """A mistake its reader can mend. The message is complete: it is shown without a traceback.
+    """A mistake its reader can mend.
+
+    The message is complete: it is shown without a traceback.
 
     Attributes:
-        local: Whether one rank of several met it alone, so that it has to be shown by that rank.
+            local: Whether one rank of several met it alone, so that it has to be shown by that
+                rank.
     """
 
     local = False

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from omegaconf import DictConfig, OmegaConf
 
-from scadl_core.workflow.apps import find_app
-from scadl_core.workflow.compose import compose_run, require
+from scadl_core.config.apps import find_app
+from scadl_core.config.compose import compose_run, require
 from scadl_core.workflow.runfolder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -111,7 +111,6 @@ def test_jet_stream_runs_on_reanalysis(
     "words",
     [
         ("optimizer=sgd", "logger=none", "callbacks=early_stopping"),
-        ("debug=overfit", "trainer.max_epochs=1"),
         ("schedule.floor=0.1", "loader.workers=1", "trainer.accumulate_grad_batches=2"),
     ],
     ids=" ".join,

@@ -18,7 +18,9 @@ pytestmark = [
 ]
 
 
-def step(network: nn.Module, device: str, dtype: torch.dtype) -> tuple[float, list[torch.Tensor], int]:
+def step(
+    network: nn.Module, device: str, dtype: torch.dtype
+) -> tuple[float, list[torch.Tensor], int]:
     """Loss, gradients (on the CPU) and saved bytes of one step on a fixed batch."""
     network = network.to(device, dtype)
     network.zero_grad()
@@ -35,17 +37,23 @@ def step(network: nn.Module, device: str, dtype: torch.dtype) -> tuple[float, li
 
 
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-10), (torch.float32, 1e-3)])
-def test_network_and_loss(dtype: torch.dtype, tolerance: float, capsys: pytest.CaptureFixture[str]) -> None:
+def test_network_and_loss(
+    dtype: torch.dtype, tolerance: float, capsys: pytest.CaptureFixture[str]
+) -> None:
     torch.manual_seed(0)
     network = UNet(4, 3, width=8)
     loss, gradients, saved = step(network, "cpu", dtype)
     loss_gpu, gradients_gpu, saved_gpu = step(network, "cuda", dtype)
     errors = [
-        float((gpu - cpu).norm() / cpu.norm()) for cpu, gpu in zip(gradients, gradients_gpu, strict=True)
+        float((gpu - cpu).norm() / cpu.norm())
+        for cpu, gpu in zip(gradients, gradients_gpu, strict=True)
     ]
     with capsys.disabled():
         name = torch.cuda.get_device_name(0)
-        print(f"\n{name} {dtype}: loss differs by {abs(loss - loss_gpu):.1e}, gradients by {max(errors):.1e}")
+        print(
+            f"\n{name} {dtype}: loss differs by {abs(loss - loss_gpu):.1e}, gradients by "
+            f"{max(errors):.1e}"
+        )
         print(f"activations kept: CPU {saved}, GPU {saved_gpu} bytes")
     assert abs(loss - loss_gpu) <= tolerance * abs(loss)
     assert max(errors) <= tolerance
@@ -58,9 +66,13 @@ def test_training_and_evaluation(
     from pathlib import Path
 
     for device in ("gpu", "cpu"):
-        result = scadl("train", "climate", *tiny, f"run.dir={device}", f"trainer.accelerator={device}")
+        result = scadl(
+            "train", "climate", *tiny, f"run.dir={device}", f"trainer.accelerator={device}"
+        )
         assert result.status == 0  # type: ignore[attr-defined]
-    metrics = {device: json.loads(Path(device, "metrics.json").read_text()) for device in ("gpu", "cpu")}
+    metrics = {
+        device: json.loads(Path(device, "metrics.json").read_text()) for device in ("gpu", "cpu")
+    }
     with capsys.disabled():
         for name in ("test/loss", "test/iou_mean"):
             print(f"{name}: GPU {metrics['gpu'][name]:.4f}, CPU {metrics['cpu'][name]:.4f}")

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-# One step an epoch, so that metrics.csv has the loss of every step; 19 of 20 maps a batch, so that the shares of the
+# One step an epoch, so that metrics.csv has the loss of every step; 19 of 20 maps a batch, so that
+# the shares of the
 # ranks differ in size and every step leaves out another map.
 RUN = [
     "train",
@@ -30,7 +31,9 @@ def losses(folder: Path, ranks: int, data: Path) -> list[float]:
     scadl = [sys.executable, "-m", "scadl_core.cli", *RUN, f"run.dir={folder}"]
     mpirun = [str(Path(sys.executable).parent / "mpirun"), "-n", str(ranks)] if ranks > 1 else []
     environ = {**os.environ, "SCADL_DATA": str(data), "OMP_NUM_THREADS": "1"}
-    run = subprocess.run([*mpirun, *scadl], env=environ, capture_output=True, text=True, timeout=300, check=False)
+    run = subprocess.run(
+        [*mpirun, *scadl], env=environ, capture_output=True, text=True, timeout=300, check=False
+    )
     assert run.returncode == 0, run.stderr
     with (folder / "metrics.csv").open() as file:
         rows = list(csv.DictReader(file))
@@ -42,4 +45,6 @@ def test_loss_trajectory_does_not_depend_on_ranks(tmp_path: Path) -> None:
     alone = losses(tmp_path / "one", 1, tmp_path / "data")
     assert alone[0] > alone[-2]
     for ranks in (2, 4):
-        assert losses(tmp_path / str(ranks), ranks, tmp_path / "data") == pytest.approx(alone, abs=1e-9, rel=0)
+        assert losses(tmp_path / str(ranks), ranks, tmp_path / "data") == pytest.approx(
+            alone, abs=1e-9, rel=0
+        )

@@ -1,6 +1,7 @@
-"""A run that is killed or told to stop goes on exactly: every test score is that of an uninterrupted run.
+"""A run that is killed or told to stop goes on exactly: every test score is the undisturbed run's.
 
-These start real processes, since a signal's effect on launchers, collectives and half-written files is the point.
+These start real processes, since a signal's effect on launchers, collectives and half-written files
+is the point.
 """
 
 from __future__ import annotations
@@ -39,14 +40,25 @@ Start = Callable[..., "subprocess.Popen[str]"]
 def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
     """Starts `scadl` on some ranks, in a process group of its own, with one thread a rank."""
     root = tmp_path_factory.mktemp("resume")
-    environ = {**os.environ, "SCADL_DATA": str(root / "data"), "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
+    environ = {
+        **os.environ,
+        "SCADL_DATA": str(root / "data"),
+        "OMP_NUM_THREADS": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
 
     def run(*words: str, ranks: int = 1, launcher: str = "mpirun") -> subprocess.Popen[str]:
         scadl = [sys.executable, "-m", "scadl_core.cli"]
         prefix = {
             "none": scadl,
             "mpirun": [str(BIN / "mpirun"), "-n", str(ranks), *scadl],
-            "torchrun": [str(BIN / "torchrun"), "--nproc-per-node", str(ranks), "-m", "scadl_core.cli"],
+            "torchrun": [
+                str(BIN / "torchrun"),
+                "--nproc-per-node",
+                str(ranks),
+                "-m",
+                "scadl_core.cli",
+            ],
         }["none" if ranks == 1 else launcher]
         return subprocess.Popen(
             [*prefix, *RUN, *words],
@@ -62,7 +74,9 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Callable[[int], dict[str, float]]:
+def uninterrupted(
+    start: Start, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[[int], dict[str, float]]:
     """The test scores of a run that nothing disturbed, by number of ranks."""
     known: dict[int, dict[str, float]] = {}
 
@@ -79,7 +93,9 @@ def uninterrupted(start: Start, tmp_path_factory: pytest.TempPathFactory) -> Cal
 def finish(process: subprocess.Popen[str], status: int = 0) -> str:
     """Waits for the end; what was written to standard error."""
     out, err = process.communicate(timeout=TIMEOUT_S)
-    assert process.returncode == status, f"exit {process.returncode}, expected {status}\n{out}\n{err}"
+    assert process.returncode == status, (
+        f"exit {process.returncode}, expected {status}\n{out}\n{err}"
+    )
     return err
 
 
@@ -99,7 +115,10 @@ def wait_for(process: subprocess.Popen[str], text: str) -> None:
     for line in process.stdout:
         if text in line:
             return
-    pytest.fail(f"the process ended without printing {text!r}: {process.stderr.read() if process.stderr else ''}")
+    pytest.fail(
+        f"the process ended without printing {text!r}: "
+        f"{process.stderr.read() if process.stderr else ''}"
+    )
 
 
 def kill(process: subprocess.Popen[str]) -> None:
@@ -108,7 +127,9 @@ def kill(process: subprocess.Popen[str]) -> None:
     process.communicate(timeout=TIMEOUT_S)
 
 
-def kill_and_resume(start: Start, folder: Path, ranks: int, kills: int, rng: random.Random) -> dict[str, float]:
+def kill_and_resume(
+    start: Start, folder: Path, ranks: int, kills: int, rng: random.Random
+) -> dict[str, float]:
     for _ in range(kills):
         process = start(f"run.dir={folder}", "resume=auto", ranks=ranks)
         wait_for(process, "run folder")
@@ -120,7 +141,11 @@ def kill_and_resume(start: Start, folder: Path, ranks: int, kills: int, rng: ran
 
 @pytest.mark.parametrize(("ranks", "kills"), [(1, 3), (2, 1)])
 def test_kill_at_random_moments(
-    start: Start, uninterrupted: Callable[[int], dict[str, float]], tmp_path: Path, ranks: int, kills: int
+    start: Start,
+    uninterrupted: Callable[[int], dict[str, float]],
+    tmp_path: Path,
+    ranks: int,
+    kills: int,
 ) -> None:
     seed = random.randrange(10**6)
     scores = kill_and_resume(start, tmp_path / "run", ranks, kills, random.Random(seed))
@@ -139,17 +164,30 @@ def test_ten_kills(
 
 def ranks_of(process: subprocess.Popen[str]) -> list[int]:
     """The process ids of the ranks that a launcher started."""
-    children = subprocess.run(["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True).stdout
+    children = subprocess.run(
+        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+    ).stdout
     rows = [line.split(None, 2) for line in children.splitlines()[1:]]
     family = {process.pid}
     for _ in range(4):
         family |= {int(pid) for pid, parent, _ in rows if int(parent) in family}
-    return sorted(int(pid) for pid, _, args in rows if int(pid) in family and "scadl_core.cli train" in args and "mpirun" not in args and "torchrun" not in args)
+    return sorted(
+        int(pid)
+        for pid, _, args in rows
+        if int(pid) in family
+        and "scadl_core.cli train" in args
+        and "mpirun" not in args
+        and "torchrun" not in args
+    )
 
 
 @pytest.mark.parametrize(
     ("launcher", "number", "status"),
-    [("mpirun", signal.SIGTERM, 75), ("mpirun", signal.SIGUSR2, 75), ("torchrun", signal.SIGTERM, 1)],
+    [
+        ("mpirun", signal.SIGTERM, 75),
+        ("mpirun", signal.SIGUSR2, 75),
+        ("torchrun", signal.SIGTERM, 1),
+    ],
 )
 def test_signal_to_one_of_two_ranks(
     start: Start,
@@ -177,7 +215,8 @@ def test_signal_to_one_of_two_ranks(
 def test_sigterm_to_mpirun_and_on(
     start: Start, uninterrupted: Callable[[int], dict[str, float]], tmp_path: Path
 ) -> None:
-    """A batch system signals everybody; the run then goes on inside the epoch where it was stopped."""
+    """A batch system signals everybody; the run then goes on inside the epoch where it was "
+    "stopped."""
     folder = tmp_path / "run"
     process = start(f"run.dir={folder}", ranks=2)
     wait_for(process, "step 8 ")

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -24,14 +24,14 @@ from apps.climate.metrics import confusion, scores
 from scadl_core.workflow.contracts import Source
 
 Array = NDArray[np.float32]
-Condition = tuple[str, bool, float]  # a feature, whether it has to be above, the threshold
-Candidates = tuple[str, bool, Sequence[float]]  # the same with thresholds to try
+# Conditions, each a feature, whether it has to be above, and the threshold.
+Rule = tuple[tuple[str, bool, float], ...]
+Candidates = tuple[str, bool, Sequence[float]]  # a condition with thresholds to try
 
 TUNING_MAPS = 48
 TUNING_PIXELS = 1_000_000  # of all maps together; finer grids are thinned out
 TAIL = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # finely, as events are rare
 QUANTILES = (*TAIL, *(n / 10 for n in range(1, 10)), *(1 - share for share in TAIL))
-
 CLIMATENET_INPUTS = {"TMQ", "U850", "V850", "PSL"}
 WIND, DISTANCE = "wind speed at 850 hPa", "degrees from the equator"
 CLIMATENET_RULES: dict[str, tuple[Candidates, ...]] = {
@@ -42,40 +42,20 @@ CLIMATENET_RULES: dict[str, tuple[Candidates, ...]] = {
     ),
     "atmospheric_river": (
         ("TMQ", True, range(14, 43, 2)),  # kg/m^2
-        (WIND, True, range(6, 21)),  # m/s
+        (WIND, True, range(6, 21)),
         (DISTANCE, True, range(14, 27, 4)),
     ),
 }
 
 
-@dataclass(frozen=True)
-class Rule:
-    """A conjunction of conditions, and its IoU where it was tuned."""
-
-    conditions: tuple[Condition, ...]
-    iou: float
-
-    def mask(self, values: Mapping[str, Array]) -> NDArray[np.bool_]:
-        """Where the rule says yes."""
-        return np.logical_and.reduce([_met(values, *condition) for condition in self.conditions])
-
-    def __str__(self) -> str:
-        shown = ((name, ">" if above else "<", value) for name, above, value in self.conditions)
-        return " and ".join(f"{name} {sign} {value:g}" for name, sign, value in shown)
-
-
-def _met(
-    values: Mapping[str, Array], feature: str, above: bool, threshold: float
-) -> NDArray[np.bool_]:
+def _met(values: Mapping[str, Array], name: str, above: bool, threshold: float) -> NDArray:
     """Where a condition is met; never by NaN."""
-    return values[feature] > threshold if above else values[feature] < threshold
+    return values[name] > threshold if above else values[name] < threshold
 
 
 def score(source: Source) -> dict[str, float]:
-    """Area-weighted IoU of the rules on the test split: `iou_<class>` of all, and `iou_mean`.
-
-    Args:
-        source: The data set; rules are tuned on its training split.
+    """Tunes rules on the training split, and gives their area-weighted IoU on the test split:
+    `iou_<class>` of every class, and `iou_mean`.
     """
     facts, rules = source.facts(), tune(source)
     classes = facts["classes"]
@@ -89,13 +69,9 @@ def score(source: Source) -> dict[str, float]:
 
 
 def tune(source: Source) -> dict[int, Rule]:
-    """The best rule of every class but the first, which is where no rule applies.
+    """The best rule of every class but the first, which is where no rule applies, by class number.
 
-    Args:
-        source: The data set, of whose training split at most the first `TUNING_MAPS` maps are read.
-
-    Returns:
-        Rules by class number, the most common class first.
+    The most common class comes first. At most the first `TUNING_MAPS` training maps are read.
     """
     facts = source.facts()
     values, label_N, area_N = _tuning_pixels(source)
@@ -104,9 +80,8 @@ def tune(source: Source) -> dict[int, Rule]:
         truth_N = label_N == number
         share[number] = float(area_N[truth_N].sum())
         tried = candidate_rules(name, facts["inputs"], values)
-        options = [_fit(rule, values, truth_N, area_N) for rule in tried]
-        if options:
-            rules[number] = max(options, key=lambda rule: rule.iou)
+        if options := [_fit(rule, values, truth_N, area_N) for rule in tried]:
+            rules[number] = max(options, key=itemgetter(0))[1]
     return {number: rules[number] for number in sorted(rules, key=lambda it: -share[it])}
 
 
@@ -129,7 +104,7 @@ def classify(rules: Mapping[int, Rule], values: Mapping[str, Array]) -> NDArray[
     """Class numbers; where several rules apply the last wins, which is that of the rarest class."""
     predicted = np.zeros(next(iter(values.values())).shape, dtype=np.int64)
     for number, rule in rules.items():
-        predicted[rule.mask(values)] = number
+        predicted[np.logical_and.reduce([_met(values, *condition) for condition in rule])] = number
     return predicted
 
 
@@ -144,20 +119,17 @@ def features(facts: Mapping[str, Any], image_CHW: Array) -> dict[str, Array]:
 
 
 def _fit(
-    rule: tuple[Candidates, ...],
-    values: Mapping[str, Array],
-    truth_N: NDArray[np.bool_],
-    area_N: Array,
-) -> Rule:
+    rule: tuple[Candidates, ...], values: Mapping[str, Array], truth_N: NDArray, area_N: Array
+) -> tuple[float, Rule]:
+    """The best IoU, and the rule that has it."""
     choices = [[(name, above, value) for value in tried] for name, above, tried in rule]
     masks = {choice: _met(values, *choice) for choice in itertools.chain(*choices)}
-    truth_area, best = area_N[truth_N].sum(), Rule((), -1.0)
+    truth_area, best = area_N[truth_N].sum(), (-1.0, ())
     for conditions in itertools.product(*choices):
         said_N = np.logical_and.reduce([masks[condition] for condition in conditions])
         hit, said = area_N[said_N & truth_N].sum(), area_N[said_N].sum()
         iou = float(hit / max(said + truth_area - hit, np.finfo(np.float32).tiny))
-        if iou > best.iou:
-            best = Rule(conditions, iou)
+        best = (iou, conditions) if iou > best[0] else best
     return best
 
 

@@ -25,10 +25,7 @@ def natural(text: str) -> list[tuple[int, str]]:
 
 
 def find_files(paths: Paths) -> list[Path]:
-    """Finds the data files that a path means, in natural order.
-
-    Args:
-        paths: A file, a folder (with its subfolders), a glob pattern, or several of them.
+    """The files of a file, a folder (and its subfolders), a pattern, or several; in natural order.
 
     Raises:
         DataError: One of them means no file.
@@ -59,39 +56,34 @@ def _find(path: Path) -> list[Path]:
 class Catalogue:
     """The samples in files: one wherever every channel has the same key, a time or else a name.
 
-    Attributes:
-        files: Every file looked into.
-        names: The channels: inputs, then the target, if any.
-        fields: Each channel in each file that has it.
-        places: By channel and key, the field and the position in it that hold a sample.
-        keys: The samples, in order.
-        warnings: What was left out.
+    Args:
+        files: Each is looked into once.
+        inputs: Channels, such as ``TMQ`` or ``t@500hPa``.
+        target: The label variable, if any; the last channel.
+
+    Raises:
+        DataError: A file cannot be read; a channel is in no file, or twice; grids or calendars
+            differ; no sample has all channels.
     """
 
     def __init__(
         self, files: Sequence[Path], inputs: Sequence[str], target: str | None = None
     ) -> None:
-        """Looks into each file once.
-
-        Args:
-            files: The files.
-            inputs: Channels, such as ``TMQ`` or ``t@500hPa``.
-            target: The label variable, if any.
-
-        Raises:
-            DataError: A file cannot be read; a channel is in no file, or twice; grids or calendars
-                differ; no sample has all channels.
-        """
         self.files = list(files)
         self.names = [*inputs, *([target] if target else [])]
+        # each channel in each file that has it
         self.fields: dict[str, list[Field]] = {name: [] for name in self.names}
         self.warnings: list[str] = []
         known = {name for file in self.files for name in self._scan(file)}
         for name, fields in self.fields.items():
             if not fields:
                 key = "data.target" if name == target else "data.inputs"
-                raise DataError(f"{key}: {self._missing(name, known)}")
+                variable, where = Channel.parse(name).variable, str(files[0])
+                where = where if len(files) == 1 else f"any of {len(files)} files such as {where}"
+                near = nearest(variable, known)
+                raise DataError(f"{key}: variable {variable!r} is not in {where}{near}")
         self._check_alike()
+        # by channel and key, the field and the position in it that hold a sample
         self.places = {name: self._index(name) for name in self.names}
         self._spread_constants()
         self.keys = self._complete_keys()
@@ -103,11 +95,6 @@ class Catalogue:
                 if channel.variable in dataset.variables:
                     self.fields[name].append(find_field(dataset, file, channel))
             return [str(variable) for variable in dataset.data_vars]
-
-    def _missing(self, name: str, known: set[str]) -> str:
-        variable, count = Channel.parse(name).variable, len(self.files)
-        where = self.files[0] if count == 1 else f"any of {count} files such as {self.files[0]}"
-        return f"variable {variable!r} is not in {where}{nearest(variable, known)}"
 
     def _check_alike(self) -> None:
         fields = [field for fields in self.fields.values() for field in fields]

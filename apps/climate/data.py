@@ -1,6 +1,6 @@
 """Labelled weather maps from any latitude/longitude NetCDF files: checks, statistics, samples.
 
-Shapes: C channel, H latitude, W longitude (canonical, see ``grid``), K class.
+Shapes: C channel, H latitude, W longitude (canonical, see ``grid``), P pixel, K class.
 """
 
 from __future__ import annotations
@@ -17,16 +17,15 @@ from numpy.typing import NDArray
 from apps.climate.catalogue import Catalogue, Paths, find_files
 from apps.climate.propose import propose
 from apps.climate.splits import SPLITS, check_split, instant, split_samples
-from apps.climate.statistics import Statistics
 from scadl_core.errors import ConfigError, DataError
-from scadl_core.workflow.datareport import DataReport, Table
+from scadl_core.report.datareport import DataReport, Table
 
 IGNORED = -1  # label of a pixel with a missing input or a missing label
 Sample = dict[str, NDArray]
 
 
 class ClimateData:
-    """A set of maps with one label a pixel; ``catalogue`` has its samples."""
+    """A set of maps with one label a pixel; its samples are in ``catalogue``."""
 
     propose = staticmethod(propose)
 
@@ -61,23 +60,24 @@ class ClimateData:
         self.classes = list(classes) if target else []
         self.thresholds, self.weight = list(thresholds), weight
         self.split = {"by": "folder", "val": 0.15, "test": 0.2} | dict(split or {})
-        self._check()
-        self.catalogue = Catalogue(find_files(path), self.inputs, target)
-        self._cache: dict[str, Sample] = {}
-        self._room_bytes = cache_GiB * 2**30
-
-    def _check(self) -> None:
-        names, thresholds = self.classes, self.thresholds
         if not self.inputs:
             raise ConfigError("data.inputs is empty; name variables, for example [TMQ, t@500hPa]")
         if self.weight not in ("area", None):
             raise ConfigError(f"data.weight={self.weight} is unknown; there is: area, null")
         check_split(self.split)
-        if self.target and (len(set(names)) != len(names) or len(names) < 2):
+        if target:
+            self._check_classes()
+        self.catalogue = Catalogue(find_files(path), self.inputs, target)
+        self._cache: dict[str, Sample] = {}
+        self._room_bytes = cache_GiB * 2**30
+
+    def _check_classes(self) -> None:
+        names, thresholds = self.classes, self.thresholds
+        if len(set(names)) != len(names) or len(names) < 2:
             raise ConfigError(f"data.classes={names}: two or more different names are needed")
-        if self.target and any(high <= low for low, high in pairwise(thresholds)):
+        if any(high <= low for low, high in pairwise(thresholds)):
             raise ConfigError(f"data.thresholds={thresholds}: each must exceed the one before")
-        if self.target and thresholds and len(names) != len(thresholds) + 1:
+        if thresholds and len(names) != len(thresholds) + 1:
             found = f"data.thresholds={thresholds} make {len(thresholds) + 1} classes"
             raise ConfigError(f"{found}, data.classes names {len(names)}: {', '.join(names)}")
 
@@ -90,11 +90,7 @@ class ClimateData:
 
     @cached_property
     def splits(self) -> dict[str, list[str]]:
-        """Keys of samples by split; all of them are ``train`` where there are no labels.
-
-        Raises:
-            DataError: A split is empty.
-        """
+        """Keys of samples by split, all ``train`` without labels; a DataError if one is empty."""
         keys = self.catalogue.keys
         if not self.target:
             return {"train": keys, "val": [], "test": []}
@@ -145,11 +141,7 @@ class ClimateData:
 
     @cached_property
     def statistics(self) -> Statistics:
-        """Statistics of the train split.
-
-        Raises:
-            DataError: A channel has no value at all.
-        """
+        """Statistics of the train split; a DataError if a channel has no value at all."""
         statistics = Statistics(len(self.inputs), len(self.classes))
         for key in self.splits["train"]:
             statistics.add(**self.decode(key))
@@ -165,7 +157,7 @@ class ClimateData:
 
     def example(self) -> list[Path]:
         """The files of the first sample of the test split."""
-        key = self.splits["test"][0] if self.splits["test"] else self.catalogue.keys[0]
+        key = (self.splits["test"] or self.catalogue.keys)[0]
         return list(dict.fromkeys(self._path(name, key) for name in self.inputs))
 
     def facts(self) -> dict[str, Any]:
@@ -186,38 +178,29 @@ class ClimateData:
 
     def report(self) -> DataReport:
         """What was found, in words and tables."""
-        keys, catalogue = self.catalogue.keys, self.catalogue
+        keys, files, facts = self.catalogue.keys, self.catalogue.files, self.facts()
         counts = ", ".join(f"{len(self.splits[name])} {name}" for name in SPLITS)
-        facts = {
-            "files": f"{len(catalogue.files)}, from {catalogue.files[0]} to {catalogue.files[-1]}",
-            "grid": str(catalogue.grid),
+        found = {
+            "files": f"{len(files)}, from {files[0]} to {files[-1]}",
+            "grid": str(self.catalogue.grid),
             "time": f"{keys[0]} to {keys[-1]}",
             "samples": f"{counts} (by {self.split['by']})",
         }
-        tables = [self._channel_table()] + [self._class_table()] * bool(self.target)
-        return DataReport("Climate data", facts, tables, self._warnings())
-
-    def _channel_table(self) -> Table:
-        of, rows = self.statistics, []
-        share_C = of.missing_C / (of.missing_C + of.count_C)
-        numbers_CN = np.stack([of.mean_C, of.std_C, of.min_C, of.max_C], 1)
-        for name, numbers, share in zip(self.inputs, numbers_CN, share_C, strict=True):
-            unit = self.catalogue.fields[name][0].unit
-            rows.append((name, unit, *(f"{number:.5g}" for number in numbers), f"{share:.2%}"))
         columns = ("name", "unit", "mean", "std", "min", "max", "missing")
-        return Table("Channels (train)", columns, rows)
-
-    def _class_table(self) -> Table:
-        shares = zip(self.classes, self.statistics.fraction_K, strict=True)
-        rows = [(str(index), name, f"{share:.3%}") for index, (name, share) in enumerate(shares)]
-        title = f"Classes of {self.target} (train)"
-        return Table(title, ("class", "name", "share of pixels"), rows)
+        channels = zip(self.inputs, facts["units"], self.statistics.cells(), strict=True)
+        rows = [(name, unit, *cells) for name, unit, cells in channels]
+        tables = [Table("Channels (train)", columns, rows)]
+        if self.target:
+            shares = enumerate(zip(self.classes, facts["class_fraction_K"], strict=True))
+            rows = [(str(index), name, f"{share:.3%}") for index, (name, share) in shares]
+            title = f"Classes of {self.target} (train)"
+            tables.append(Table(title, ("class", "name", "share of pixels"), rows))
+        return DataReport("Climate data", found, tables, self._warnings())
 
     def _warnings(self) -> list[str]:
-        of = self.statistics
+        of, found = self.statistics, list(self.catalogue.warnings)
         constant = [name for name, yes in zip(self.inputs, of.constant_C, strict=True) if yes]
         absent = [name for name, n in zip(self.classes, of.pixels_K, strict=True) if not n]
-        found = list(self.catalogue.warnings)
         found += [f"{name} is constant: nothing can be learnt from it" for name in constant]
         found += [f"class {name} has no pixel in the train split" for name in absent]
         train, val, test = ({instant(key) for key in self.splits[name]} for name in SPLITS)
@@ -236,11 +219,9 @@ class ClimateSamples:
         return len(self.keys)
 
     def read(self, index: int, rng: np.random.Generator | None) -> Sample:
-        """Reads one sample: that of ``ClimateData.decode`` and ``area_H``, the weight of a pixel.
+        """What :meth:`ClimateData.decode` gives, and ``area_H`` float32, the weight of a pixel.
 
-        Args:
-            index: Its position.
-            rng: Turns a periodic grid by any number of columns; None: as it is.
+        With ``rng`` a periodic grid is turned by any number of columns, as augmentation.
         """
         grid = self._data.catalogue.grid
         turn = int(rng.integers(grid.shape[1])) if rng is not None and grid.periodic else 0
@@ -248,3 +229,51 @@ class ClimateSamples:
         sample = {name: np.roll(values, turn, -1) for name, values in stored.items()}
         area_H = grid.area_H if self._data.weight else np.ones(grid.shape[0], np.float32)
         return sample | {"area_H": area_H}
+
+
+class Statistics:
+    """Accumulates samples in one pass. Missing values are left out."""
+
+    def __init__(self, channels: int, classes: int) -> None:
+        self.count_C, self.missing_C, self.mean_C, self._squares_C = np.zeros((4, channels))
+        self.min_C, self.max_C = np.full((2, channels), [[np.inf], [-np.inf]])
+        self.pixels_K = np.zeros(classes)  # labelled ones
+
+    def add(self, image_CHW: NDArray, label_HW: NDArray) -> None:
+        """Takes one sample in: the pairwise update of Chan, Golub and LeVeque (1983), eq. 2.1."""
+        values_CP = np.asarray(image_CHW, np.float64).reshape(len(self.count_C), -1)
+        valid_CP = np.isfinite(values_CP)
+        count_C = valid_CP.sum(1)
+        mean_C = values_CP.sum(1, where=valid_CP) / np.maximum(count_C, 1)
+        squares_C = np.square(values_CP - mean_C[:, None]).sum(1, where=valid_CP)
+        total_C = np.maximum(self.count_C + count_C, 1)
+        delta_C = mean_C - self.mean_C
+        self._squares_C += squares_C + delta_C**2 * self.count_C * count_C / total_C
+        self.mean_C += delta_C * count_C / total_C
+        self.count_C += count_C
+        self.missing_C += values_CP.shape[1] - count_C
+        self.min_C = np.minimum(self.min_C, values_CP.min(1, where=valid_CP, initial=np.inf))
+        self.max_C = np.maximum(self.max_C, values_CP.max(1, where=valid_CP, initial=-np.inf))
+        classes = len(self.pixels_K)
+        self.pixels_K += np.bincount(label_HW[label_HW >= 0], minlength=classes)[:classes]
+
+    @property
+    def constant_C(self) -> NDArray[np.bool_]:
+        """Which channels have one value only."""
+        return self.max_C <= self.min_C
+
+    @property
+    def std_C(self) -> NDArray[np.float64]:
+        """Standard deviation; 1 for a constant channel, so that nothing is divided by zero."""
+        return np.where(self.constant_C, 1, np.sqrt(self._squares_C / np.maximum(self.count_C, 1)))
+
+    @property
+    def fraction_K(self) -> NDArray[np.float64]:
+        """Share of each class among the labelled pixels (of pixels, not of area)."""
+        return self.pixels_K / max(self.pixels_K.sum(), 1)
+
+    def cells(self) -> list[list[str]]:
+        """By channel: mean, deviation, smallest, largest value, and the share of missing ones."""
+        share_C = self.missing_C / (self.missing_C + self.count_C)
+        columns = zip(self.mean_C, self.std_C, self.min_C, self.max_C, share_C, strict=True)
+        return [[f"{value:.5g}" for value in row] + [f"{share:.2%}"] for *row, share in columns]

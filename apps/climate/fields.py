@@ -115,7 +115,7 @@ def open_fields(path: Path, decode_cf: bool = True) -> Iterator[xr.Dataset]:
             with path.open("rb") as stream:
                 if stream.read(4) in CLASSIC_NETCDF:
                     stream.seek(0)
-                    # Beyond the end of a classic file the netCDF library reads zeros; SciPy not.
+                    # Beyond the end of a classic file netCDF reads zeros; SciPy notices.
                     scipy.io.netcdf_file(stream, mmap=True).close()
             dataset = xr.open_dataset(path, cache=False, decode_times=False, decode_cf=decode_cf)
         except (OSError, ValueError, TypeError, IndexError, RuntimeError) as error:
@@ -216,7 +216,7 @@ def _time(
     values_T, unit, calendar = np.atleast_1d(dataset[name].values), _unit(dataset[name]), ""
     if " since " in unit and values_T.dtype.kind in "iuf":
         calendar = dataset[name].attrs.get("calendar", "standard")  # CF section 4.4.1
-        with suppress(ValueError):  # a unit that is no date after all
+        with suppress(ValueError, OverflowError):  # no date after all
             values_T = cftime.num2date(values_T, unit, calendar, only_use_cftime_datetimes=True)
     calendar = getattr(values_T[0], "calendar", "") if values_T.size else ""
     calendar = "standard" if calendar == "proleptic_gregorian" else calendar

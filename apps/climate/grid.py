@@ -43,7 +43,7 @@ class Grid:
 
     @classmethod
     def from_coordinates(cls, latitude_Y: Floats, longitude_X: Floats) -> Grid:
-        """Finds the canonical orientation of latitudes in any order, longitudes from any origin.
+        """The grid of latitudes in any order and longitudes from any origin.
 
         Raises:
             DataError: Coordinates that are no degrees, missing, repeated, or fewer than two.

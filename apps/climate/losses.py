@@ -20,8 +20,8 @@ from torch import Tensor
 from scadl_core.errors import ConfigError, nearest
 
 LOSSES = ("cross_entropy", "focal", "jaccard")
-TINY = 1e-12  # a denominator of nothing: the loss of a map without a valid pixel is 0, not NaN
 POWERS = {"inverse": -1.0, "inverse_sqrt": -0.5, "none": 0.0}
+TINY = 1e-12  # a denominator of nothing: the loss of a map without a valid pixel is 0, not NaN
 
 
 class SegmentationLoss:
@@ -54,19 +54,12 @@ class SegmentationLoss:
                 found = f"got {part!r}{nearest(part, LOSSES)}"
                 raise ConfigError(f"task.loss: expected names joined by '+', {found}")
         self._sizes = [2 * len(self.weights_K) if it == "jaccard" else 2 for it in self.names]
-
-    @property
-    def size(self) -> int:
-        """The length of the vector of `sums`."""
-        return sum(self._sizes)
+        self.size = sum(self._sizes)  # the length of the vector of `sums`
 
     def sums(self, logits_BKHW: Tensor, label_BHW: Tensor, area_BH: Tensor) -> Tensor:
         """All numerators and denominators, a vector that can be added over batches and ranks.
 
-        Args:
-            logits_BKHW: Scores before the softmax; below float32 they are computed with in float32.
-            label_BHW: Class numbers, or -1 for pixels to leave out.
-            area_BH: Relative area of a pixel of a row.
+        Logits below float32 are computed with in float32. A label of -1 leaves the pixel out.
         """
         logits_BKHW = logits_BKHW.to(torch.promote_types(logits_BKHW.dtype, torch.float32))
         classes_K11 = torch.arange(logits_BKHW.shape[1], device=label_BHW.device)[:, None, None]
@@ -74,22 +67,21 @@ class SegmentationLoss:
         area_BKHW = (label_BHW[:, None] == classes_K11) * area_B1H1
         valid_B1HW = (label_BHW[:, None] >= 0) * area_B1H1
         log_p_BKHW = logits_BKHW.log_softmax(1)
-        return torch.cat(
-            [
-                _overlap(log_p_BKHW.exp(), area_BKHW, valid_B1HW)
-                if name == "jaccard"
-                else self._surprise(log_p_BKHW, area_BKHW, self.gamma if name == "focal" else 0.0)
-                for name in self.names
-            ]
-        )
+        parts = []
+        for name in self.names:
+            if name == "jaccard":
+                parts += _overlap(log_p_BKHW.exp(), area_BKHW, valid_B1HW)
+            else:
+                parts += self._surprise(log_p_BKHW, area_BKHW, self.gamma * (name == "focal"))
+        return torch.cat(parts)
 
-    def _surprise(self, log_p_BKHW: Tensor, area_BKHW: Tensor, gamma: float) -> Tensor:
+    def _surprise(self, log_p_BKHW: Tensor, area_BKHW: Tensor, gamma: float) -> list[Tensor]:
         weight_BKHW = area_BKHW * self.weights_K[:, None, None].to(area_BKHW)
         surprise_BKHW = -log_p_BKHW
         if gamma:
             # 1 - p of a sure pixel is 0, where the slope of a power below 1 is infinite
             surprise_BKHW = surprise_BKHW * (-torch.expm1(log_p_BKHW)).clamp_min(1e-6) ** gamma
-        return torch.stack([(weight_BKHW * surprise_BKHW).sum(), weight_BKHW.sum()])
+        return [(weight_BKHW * surprise_BKHW).sum()[None], weight_BKHW.sum()[None]]
 
     def value(self, sums: Tensor) -> Tensor:
         """The loss, a scalar, differentiable in the sums; 0 if there was no valid pixel."""
@@ -104,10 +96,9 @@ class SegmentationLoss:
         return torch.stack(losses).sum()
 
 
-def _overlap(p_BKHW: Tensor, area_BKHW: Tensor, valid_B1HW: Tensor) -> Tensor:
+def _overlap(p_BKHW: Tensor, area_BKHW: Tensor, valid_B1HW: Tensor) -> list[Tensor]:
     both_K = (area_BKHW * p_BKHW).sum((0, 2, 3))
-    either_K = (valid_B1HW * p_BKHW).sum((0, 2, 3)) + area_BKHW.sum((0, 2, 3)) - both_K
-    return torch.cat([both_K, either_K])
+    return [both_K, (valid_B1HW * p_BKHW).sum((0, 2, 3)) + area_BKHW.sum((0, 2, 3)) - both_K]
 
 
 def class_weights(
@@ -130,14 +121,11 @@ def class_weights(
     if not isinstance(how, str):
         weights = np.asarray(how, dtype=np.float64)
     elif how in POWERS:
-        weights = np.zeros_like(fraction)
-        np.power(fraction, POWERS[how], out=weights, where=fraction > 0)
+        weights = np.where(fraction > 0, np.where(fraction > 0, fraction, 1.0) ** POWERS[how], 0.0)
     else:
         found = f"got {how!r}{nearest(how, POWERS)}"
         raise ConfigError(f"task.class_weights: expected a list or a word, {found}")
     if weights.shape != fraction.shape or not np.all(weights >= 0) or not weights.any():
-        raise ConfigError(
-            f"task.class_weights: expected {len(fraction)} numbers of at least 0, one a class and "
-            f"not all 0, got {how!r}"
-        )
+        expected = f"{len(fraction)} numbers of at least 0, one a class and not all 0"
+        raise ConfigError(f"task.class_weights: expected {expected}, got {how!r}")
     return (weights / weights[weights > 0].mean()).tolist()

@@ -34,7 +34,7 @@ class Confusion(Metric):
         self.add_state("area_KK", default=zero_KK, dist_reduce_fx="sum")
 
     def update(self, predicted_BHW: Tensor, label_BHW: Tensor, area_BH: Tensor) -> None:
-        """Adds a batch of class numbers; -1 as label leaves a pixel out. Areas are those of a row."""
+        """Adds a batch of class numbers and pixels' areas; a label of -1 leaves a pixel out."""
         self.area_KK += confusion(predicted_BHW, label_BHW, area_BH, self.num_classes)
 
     def compute(self) -> Tensor:
@@ -49,7 +49,7 @@ def confusion(
     classes_K = torch.arange(num_classes, device=label_BHW.device)
     truth_BHWK = (label_BHW[..., None] == classes_K).float()
     predicted_BHWK = (predicted_BHW[..., None] == classes_K).float()
-    # Not bincount with weights, which is not deterministic on CUDA. Exact: whole numbers below W.
+    # Not bincount with weights, which is not deterministic on CUDA. Exact: whole numbers up to W.
     count_BHKK = truth_BHWK.transpose(-1, -2) @ predicted_BHWK
     return (count_BHKK.double() * area_BH.double()[..., None, None]).sum((0, 1))
 
@@ -61,14 +61,9 @@ def scores(confusion_KK: Tensor, classes: Sequence[str]) -> dict[str, float]:
     precision without a prediction, recall without an occurrence. `iou_mean` leaves NaN out, rather
     than count an absent class as 1 (as MLPerf's DeepCAM does) or as 0, either of which would move
     the mean with the choice of the maps.
-
-    Args:
-        confusion_KK: Rows truth, columns prediction.
-        classes: Names of the K classes.
     """
     confusion_KK = confusion_KK.double().cpu()
-    hit_K = confusion_KK.diagonal()
-    truth_K, predicted_K = confusion_KK.sum(1), confusion_KK.sum(0)
+    hit_K, truth_K, predicted_K = confusion_KK.diagonal(), confusion_KK.sum(1), confusion_KK.sum(0)
     either_K = truth_K + predicted_K
     ratios_K = {  # 0 / 0 is NaN
         "iou": hit_K / (either_K - hit_K),

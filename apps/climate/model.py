@@ -5,8 +5,6 @@ Suffixes: B batch, C channel, K class, H latitude, W longitude.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -14,6 +12,7 @@ from torch.nn import functional
 from scadl_core.errors import ConfigError, nearest
 
 MOST_GROUPS = 4  # of GroupNorm; fewer where the channels are not a multiple
+NORMS = ("group", "batch")
 
 
 class UNet(nn.Module):
@@ -99,9 +98,7 @@ class GlobePad(nn.Module):
     not on CUDA, and it copies less than slices do.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.periodic = True
+    periodic = True
 
     def forward(self, image_BCHW: Tensor) -> Tensor:
         """BCHW to BC(H+2)(W+2), H and W at least 2."""
@@ -112,19 +109,14 @@ class GlobePad(nn.Module):
         return torch.cat([south, south, inner, north, north], dim=-2)
 
 
-def _group_norm(channels: int) -> nn.Module:
-    return nn.GroupNorm(next(n for n in range(MOST_GROUPS, 0, -1) if channels % n == 0), channels)
-
-
-NORMS: dict[str, Callable[[int], nn.Module]] = {"group": _group_norm, "batch": nn.BatchNorm2d}
-
-
 def _block(before: int, after: int, norm: str) -> nn.Sequential:
     """Two 3x3 convolutions. They have no bias, as the norm after them has one."""
+    groups = next(n for n in range(MOST_GROUPS, 0, -1) if after % n == 0)
     layers: list[nn.Module] = []
     for channels in (before, after):
         convolution = nn.Conv2d(channels, after, kernel_size=3, bias=False)
-        layers += [GlobePad(), convolution, NORMS[norm](after), nn.ReLU()]
+        normed = nn.GroupNorm(groups, after) if norm == "group" else nn.BatchNorm2d(after)
+        layers += [GlobePad(), convolution, normed, nn.ReLU()]
     return nn.Sequential(*layers)
 
 

@@ -17,15 +17,16 @@ import cftime
 import netCDF4
 import numpy as np
 import xarray as xr
-from numpy.typing import NDArray
 
 from apps.climate.catalogue import Catalogue, Paths, find_files
 from apps.climate.fields import Field, open_fields
 from scadl_core.errors import DataError
-from scadl_core.workflow.files import written_aside
+from scadl_core.files import written_aside
 
 if TYPE_CHECKING:
     from apps.climate.task import Segmentation
+
+Place = tuple[Field, int]  # a sample: its position in a field
 
 CLASS_VARIABLE, CLASS_FILL, PROBABILITY_FILL = "event_class", np.int8(-1), np.float32(np.nan)
 # CF allows text neither as a time nor in a variable named as its dimension. What tells samples
@@ -71,21 +72,18 @@ def predict_files(
     with written_aside(output) as aside, netCDF4.Dataset(aside, "w") as dataset:
         dataset.setncatts(_global_attributes(catalogue, classes, provenance))
         steps, references = _copy_coordinates(dataset, catalogue, places)
-        variables = _create_fields(dataset, classes, probabilities, steps, places[0][0], references)
+        first = places[0][0]
+        dimensions = [steps] * bool(steps) + list(first.dimensions)
+        variables = _create_fields(dataset, classes, probabilities, dimensions, references)
         for step, key in enumerate(catalogue.keys):
             image_CHW = catalogue.read(key).astype(np.float32)
             probability_KHW = task.probabilities(image_CHW, catalogue.grid.periodic)
-            fields = _fill(probability_KHW, np.isnan(image_CHW).any(axis=0))
+            missing_HW = np.isnan(image_CHW).any(axis=0)
+            class_HW = np.where(missing_HW, CLASS_FILL, probability_KHW.argmax(0).astype(np.int8))
+            fields = [class_HW, *np.where(missing_HW, PROBABILITY_FILL, probability_KHW)]
             for variable, field_HW in zip(variables, fields, strict=False):
-                field_YX = places[0][0].grid.from_canonical(field_HW)
-                variable[(step, ...) if steps else ...] = field_YX
+                variable[(step, ...) if steps else ...] = first.grid.from_canonical(field_HW)
     return output
-
-
-def _fill(probability_KHW: NDArray[np.float32], missing_HW: NDArray[np.bool_]) -> list[NDArray]:
-    """The class and the probabilities, each HW, with fill values where an input is missing."""
-    class_HW = np.where(missing_HW, CLASS_FILL, probability_KHW.argmax(axis=0).astype(np.int8))
-    return [class_HW, *np.where(missing_HW, PROBABILITY_FILL, probability_KHW)]
 
 
 def _global_attributes(
@@ -111,42 +109,30 @@ def _create_fields(
     dataset: netCDF4.Dataset,
     classes: Sequence[str],
     probabilities: bool,
-    steps: str | None,
-    field: Field,
-    references: dict[str, str],
+    dimensions: Sequence[str],
+    references: Mapping[str, str],
 ) -> list[netCDF4.Variable]:
     """The variable of the classes, then perhaps those of the probabilities."""
-    dimensions = [steps] * bool(steps) + list(field.dimensions)
     names = ["probability_" + re.sub(r"\W", "_", name) for name in classes] * probabilities
-    attributes = {
+    about: dict[str, Any] = {
         "long_name": "class of weather event",
         "flag_values": np.arange(len(classes), dtype=np.int8),  # CF section 3.5: of the same type,
         "flag_meanings": " ".join(re.sub(r"[^\w.+@-]", "_", name) for name in classes),  # one word
     }
-    attributes |= {"ancillary_variables": " ".join(names)} if names else {}
-    variables = [_create(dataset, CLASS_VARIABLE, dimensions, CLASS_FILL, attributes | references)]
+    about |= {"ancillary_variables": " ".join(names)} if names else {}
+    table = [(CLASS_VARIABLE, CLASS_FILL, about)]
     for name, variable in zip(classes, names, strict=False):
-        attributes = {"long_name": f"probability of {name.replace('_', ' ')}", "units": "1"}
-        attributes |= references
-        variables.append(_create(dataset, variable, dimensions, PROBABILITY_FILL, attributes))
-    return variables
-
-
-def _create(
-    dataset: netCDF4.Dataset,
-    name: str,
-    dimensions: Sequence[str],
-    fill: np.generic,
-    attributes: dict[str, Any],
-) -> netCDF4.Variable:
-    options = {"zlib": True, "complevel": 1, "fill_value": fill}
-    variable = dataset.createVariable(name, fill.dtype, dimensions, **options)
-    variable.setncatts(attributes)
-    return variable
+        about = {"long_name": f"probability of {name.replace('_', ' ')}", "units": "1"}
+        table.append((variable, PROBABILITY_FILL, about))
+    for variable, fill, about in table:
+        options = {"fill_value": fill, "zlib": True, "complevel": 1}
+        dataset.createVariable(variable, fill.dtype, dimensions, **options)
+        dataset[variable].setncatts(about | references)
+    return [dataset[variable] for variable, _, _ in table]
 
 
 def _copy_coordinates(
-    dataset: netCDF4.Dataset, catalogue: Catalogue, places: Sequence[tuple[Field, int]]
+    dataset: netCDF4.Dataset, catalogue: Catalogue, places: Sequence[Place]
 ) -> tuple[str | None, dict[str, str]]:
     """Copies coordinates, bounds and grid mapping, undecoded.
 
@@ -159,16 +145,17 @@ def _copy_coordinates(
         there = source.variables
         is_text = bool(first.time) and there[first.time].dtype.kind in "OSUT"
         times = [first.time] if first.time and not is_text else []
-        names = [*first.coordinates, *times, *_shared_coordinates(catalogue)]
-        names = [name for name in dict.fromkeys(names) if not is_text or name != first.time]
+        names = dict.fromkeys([*first.coordinates, *times, *_shared_coordinates(catalogue)])
+        names = [name for name in names if not is_text or name != first.time]
         mapping = there[first.variable].attrs.get("grid_mapping", "")
-        bounds = {name: _bounds(there[name]) for name in names}
+        of = {name: there[name].attrs for name in names}
+        bounds = {name: it.get("bounds", it.get("climatology")) for name, it in of.items()}
         copied = [*names, *bounds.values(), *re.findall(r"[^\s:]+", mapping)]
         variables = {name: there[name].load() for name in copied if name in there}
     if steps:
         dataset.createDimension(steps, None)
         times += [bounds[name] for name in times]
-        changing = {name for name in variables if first.time_dimension in variables[name].dims}
+        changing = {name for name, it in variables.items() if first.time_dimension in it.dims}
         changing |= variables.keys() & set(times)
         variables |= _stepwise(changing, times, places, steps)
     standard = dict(zip(first.coordinates, ("latitude", "longitude"), strict=True))
@@ -185,10 +172,6 @@ def _copy_coordinates(
     return steps, {name: text for name, text in references.items() if text}
 
 
-def _bounds(variable: xr.Variable) -> str | None:
-    return variable.attrs.get("bounds", variable.attrs.get("climatology"))
-
-
 def _shared_coordinates(catalogue: Catalogue) -> list[str]:
     """Auxiliary coordinates, such as a height, of all channels; others do not hold here."""
     found: list[dict[str, xr.Variable]] = []
@@ -199,29 +182,23 @@ def _shared_coordinates(catalogue: Catalogue) -> list[str]:
             listed = source[field.variable].attrs.get("coordinates", "").split()
             here = {item: source.variables[item] for item in listed if item in source.variables}
             found.append({item: v.load() for item, v in here.items() if kept >= set(v.dims)})
-    return [
-        name
-        for name, variable in found[0].items()
-        if all(name in other and variable.equals(other[name]) for other in found)
-    ]
+    first, *others = found
+    return [name for name, it in first.items() if all(it.equals(o.get(name)) for o in others)]
 
 
 def _stepwise(
-    names: set[str], times: Sequence[str | None], places: Sequence[tuple[Field, int]], steps: str
+    names: set[str], times: Sequence[str | None], places: Sequence[Place], steps: str
 ) -> dict[str, xr.Variable]:
     """What differs from sample to sample, each file opened once; times in the first file's unit."""
     first = places[0][0]
     parts: dict[str, list[xr.Variable]] = {name: [] for name in names}
     for field, group in groupby(places, key=itemgetter(0)):
-        indices = [index for _, index in group]
+        at = {field.time_dimension: [index for _, index in group]}
         with open_fields(field.path, decode_cf=False) as source:
             for name in names:
                 variable = source.variables[field.time if name == first.time else name]
-                variable = variable.to_base_variable()
-                if field.time_dimension in variable.dims:
-                    variable = variable.isel({field.time_dimension: indices})
+                values = variable.isel(at, missing_dims="ignore").values
                 dimensions = [steps if it == field.time_dimension else it for it in variable.dims]
-                values = variable.values
                 if name in times and field.time_unit != first.time_unit:
                     dates = cftime.num2date(values, field.time_unit, field.calendar)
                     values = np.float64(cftime.date2num(dates, first.time_unit, first.calendar))
@@ -236,9 +213,8 @@ def _copy(
 ) -> None:
     """Writes a variable as it is, with what CF section 4 asks for where the input is silent."""
     units = {"latitude": "degrees_north", "longitude": "degrees_east"}
-    attributes = {"standard_name": standard_name} if standard_name else {}
-    attributes |= {"units": units[standard_name]} if standard_name in units else {}
-    attributes |= variable.attrs
+    attributes = {"standard_name": standard_name, "units": units.get(standard_name)}
+    attributes = {key: text for key, text in attributes.items() if text} | variable.attrs
     attributes.pop("actual_range", None)  # of the other file, and rarely in the order of CF
     for dimension, size in variable.sizes.items():
         if dimension not in dataset.dimensions:

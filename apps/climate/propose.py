@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import xarray as xr
@@ -12,27 +11,23 @@ import xarray as xr
 from apps.climate.catalogue import Paths, find_files
 from apps.climate.fields import Channel, Field, LevelError, find_field, open_fields
 from scadl_core.errors import DataError
-from scadl_core.workflow.datareport import DataReport, Table
+from scadl_core.report.datareport import DataReport, Table
 
 LABEL_NAMES = ("labels", "label")
 CLIMATENET_CLASSES = ["background", "tropical_cyclone", "atmospheric_river"]
+HINT = "no label variable: set data.target, data.thresholds, data.classes, or data.target=null"
 
 
-@dataclass(frozen=True)
-class _Found:
-    """A channel of the files."""
-
+class _Found(NamedTuple):
     field: Field
-    range: tuple[float, float]  # of its first field
+    low: float  # of its first sample
+    high: float
     classes: list[str]  # none unless it holds labels
     is_real: bool  # whether it could be an input
 
 
 def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
-    """Looks into files and proposes what to set.
-
-    Args:
-        path: As ``data.path``.
+    """Looks into the files of a ``data.path``, and proposes what to set.
 
     Returns:
         What was found, and values by their name below ``data``.
@@ -54,23 +49,30 @@ def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
     if not found:
         raise DataError((refused or [f"{files[0]}: no variable lies on latitude and longitude"])[0])
     target = next((name for name, channel in found.items() if channel.classes), None)
-    folders = {file.parent.name for file in files}
+    by = "folder" if {"train", "test"} <= {file.parent.name for file in files} else "time"
     values = {
         "path": str(path) if isinstance(path, str | Path) else [str(item) for item in path],
         "inputs": [name for name, channel in found.items() if channel.is_real and name != target],
         "target": target,
         "classes": found[target].classes if target else [],
-        "split": {"by": "folder" if {"train", "test"} <= folders else "time"},
+        "split": {"by": by},
     }
-    hint = "no label variable: set data.target, data.thresholds, data.classes, or data.target=null"
-    return _report(files, found, [hint] * (not target) + refused), values
+    first = next(iter(found.values())).field
+    facts = {"files": f"{len(files)}, such as {files[0]}", "grid": str(first.grid)}
+    facts |= {"first sample": first.keys[0]}
+    rows = [
+        (name, str(it.field.grid.shape), it.field.unit, f"{it.low:.5g}..{it.high:.5g}")
+        for name, it in found.items()
+    ]
+    table = Table("Channels (range of the first field)", ("name", "shape", "unit", "range"), rows)
+    return DataReport("Climate files", facts, [table], [HINT] * (not target) + refused), values
 
 
 def _variables(dataset: xr.Dataset) -> set[str]:
     """Names of the variables that hold fields, not the bounds of cells."""
     bounds = {variable.attrs.get("bounds") for variable in dataset.variables.values()}
-    fields = {name: v for name, v in dataset.data_vars.items() if name not in bounds}
-    return {str(name) for name, v in fields.items() if v.ndim > 1 and v.dtype.kind in "fiu"}
+    fields = {str(name): item for name, item in dataset.data_vars.items() if name not in bounds}
+    return {name for name, item in fields.items() if item.ndim > 1 and item.dtype.kind in "fiu"}
 
 
 def _look(dataset: xr.Dataset, file: Path, name: str) -> dict[str, _Found]:
@@ -84,7 +86,7 @@ def _look(dataset: xr.Dataset, file: Path, name: str) -> dict[str, _Found]:
         values_HW = field.read(dataset, 0)
         valid = values_HW[~np.isnan(values_HW)]
         low, high = (valid.min(), valid.max()) if valid.size else (np.nan, np.nan)
-        found[channel] = _Found(field, (low, high), _classes(array, high), array.dtype.kind == "f")
+        found[channel] = _Found(field, low, high, _classes(array, high), array.dtype.kind == "f")
     return found
 
 
@@ -94,22 +96,5 @@ def _classes(array: xr.DataArray, largest: float) -> list[str]:
         return str(array.attrs.get("flag_meanings", "")).split()
     if str(array.name).lower() not in LABEL_NAMES:
         return []
-    if largest > 2:
-        return [f"class_{index}" for index in range(int(largest) + 1)]
-    return CLIMATENET_CLASSES
-
-
-def _report(files: list[Path], found: dict[str, _Found], warnings: list[str]) -> DataReport:
-    fields = {name: channel.field for name, channel in found.items()}
-    first = next(iter(fields.values()))
-    facts = {
-        "files": f"{len(files)}, such as {files[0]}",
-        "grid": str(first.grid),
-        "first sample": first.keys[0],
-    }
-    rows = [
-        (name, str(field.grid.shape), field.unit, "{:.5g}..{:.5g}".format(*found[name].range))
-        for name, field in fields.items()
-    ]
-    table = Table("Channels (range of the first field)", ("name", "shape", "unit", "range"), rows)
-    return DataReport("Climate files", facts, [table], warnings)
+    more = [f"class_{index}" for index in range(int(largest) + 1)] if largest > 2 else []
+    return more or CLIMATENET_CLASSES

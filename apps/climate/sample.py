@@ -23,7 +23,7 @@ from apps.climate.storms import CYCLONE_RADIUS_KM, add_filaments, add_lows
 from apps.climate.weather import Weather, background
 
 DIMENSIONS = ("time", "lat", "lon")
-CLASSES = ("background", "tropical_cyclone", "atmospheric_river")
+LABELS = "0 background, 1 tropical_cyclone, 2 atmospheric_river"
 SPLIT_YEARS = {  # first and last, as in ClimateNet; the order goes into the seed: keep it
     "train": (1996, 2010),
     "test": (2011, 2013),
@@ -121,17 +121,12 @@ def write_netcdf(file: Path, weather: Weather) -> None:
         for dimension, size in zip(DIMENSIONS, (1, *weather.label.shape), strict=True):
             nc.createDimension(dimension, size)
         nc.createVariable("time", str, "time")[0] = file.name
-        for name, degrees, units in (
-            ("lat", weather.latitude_H, "degrees_north"),
-            ("lon", weather.longitude_W, "degrees_east"),
-        ):
-            coordinate = nc.createVariable(name, "f8", name)
-            coordinate.units = units
-            coordinate[:] = degrees
+        for name, toward in {"lat": "north", "lon": "east"}.items():
+            nc.createVariable(name, "f8", name).units = f"degrees_{toward}"
+        nc["lat"][:], nc["lon"][:] = weather.latitude_H, weather.longitude_W
         for name, (field, description, units) in VARIABLES.items():
             variable = nc.createVariable(name, "f4", DIMENSIONS)
             variable.setncatts({"description": description, "units": units})
             variable[0] = getattr(weather, field)
         label = nc.createVariable("LABELS", "i8", DIMENSIONS, compression="zlib", complevel=1)
-        label.description = ", ".join(f"{number} {name}" for number, name in enumerate(CLASSES))
-        label[0] = weather.label
+        label.description, label[0] = LABELS, weather.label

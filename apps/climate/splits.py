@@ -22,11 +22,7 @@ def instant(key: str) -> str:
 
 
 def check_split(split: Mapping[str, Any]) -> None:
-    """Checks ``data.split``.
-
-    Raises:
-        ConfigError: An unknown key or kind, or shares that leave nothing to train on.
-    """
+    """A ConfigError if ``data.split`` has unknown words, or shares that leave none to train on."""
     for key in split:
         if key not in ("by", "val", "test"):
             raise ConfigError(f"data.split.{key} is unknown{nearest(key, ['by', 'val', 'test'])}")
@@ -40,17 +36,10 @@ def check_split(split: Mapping[str, Any]) -> None:
 def split_samples(
     folders: Mapping[str, Path], by: str, val: float, test: float
 ) -> dict[str, list[str]]:
-    """Deals samples out.
+    """Deals samples out, given the folder of each, by key, in order; gives the keys by split.
 
-    Args:
-        folders: The folder of each sample, by key, in order.
-        by: ``folder``: train, test and perhaps val are folders; without val, it is the last share
-            of train. ``time``: contiguous blocks: train, val, test.
-        val: Share of the validation split.
-        test: Share of the test split.
-
-    Returns:
-        Keys by split.
+    By ``folder``, train, test and perhaps val are folders; without val, it is the last share of
+    train. By ``time``, the splits are contiguous blocks: train, val, test.
 
     Raises:
         DataError: A split without a sample.
@@ -69,10 +58,9 @@ def split_samples(
     for name in ["train"] + ["val"] * (val > 0) + ["test"] * (test > 0 or by == "folder"):
         if not keys[name]:
             counts = ", ".join(f"{split} {len(keys[split])}" for split in SPLITS)
-            advice = "give data.path more time steps, or lower data.split.val and data.split.test"
-            if by == "folder":
-                advice = f"put files into a folder {name}/ below data.path, or set data.split.by="
-                advice += "time"
+            more = "give data.path more time steps, or lower data.split.val and data.split.test"
+            put = f"put files into a folder {name}/ below data.path, or set data.split.by=time"
+            advice = put if by == "folder" else more
             raise DataError(f"data.split: '{name}' has no sample (by {by}: {counts}); {advice}")
     return keys
 

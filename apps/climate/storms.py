@@ -23,113 +23,59 @@ from apps.climate.weather import (
     coriolis_per_s,
 )
 
-Pair = tuple[float, float]  # lowest and highest of a uniform distribution
+Rng = np.random.Generator
 
 CYCLONE_RADIUS_KM = 600.0  # a cyclone's label ends at this distance from its centre at the latest,
 CYCLONE_LABEL_WIND_M_S = 14.0  # and where the vortex alone blows less; gale force is 17
-HOLLAND_SHAPE = 1.4  # B of Holland (1980), between 1 and 2.5; larger is sharper
-INFLOW_DEGREE = 20.0  # surface wind crosses the isobars toward the centre
 VORTEX_REACH_KM = 1500.0  # e-folding of the whole vortex, as Holland's profile has no end
 VORTEX_END = 3.0  # but is left out so many times as far away, where it is below 1 Pa and 0.01 m/s
 SMALLEST_CORIOLIS_DEGREE = 5.0  # the balance breaks down nearer to the equator
-TROPICAL_GAMMA = (6.0, 3.6)  # shape, and scale in degrees: cyclones are most common near 18 degrees
-TROPICAL_LATITUDE = (6.0, 38.0)
-SUMMER_SHARE = 0.3  # at the solstice the summer hemisphere has 0.5 + this of the lows
-
 RIVER_LABEL_PROFILE = 0.42  # a river's label ends where its cross-section is below this, peak 1
 HALF_WIDTH_KM = (280.0, 420.0)  # e-folding across; wide, as the boxes of the default grid are
-TAPER_START, TAPER_END = 0.08, 0.15  # fractions of the way over which a filament begins and ends
-RAINED_OUT = 0.5  # fraction of the added moisture that is gone at the end
-CENTRE_LINE: tuple[Pair, ...] = (  # the ranges of `CentreLine`, in its order
-    (30.0, 75.0),
-    (16.0, 27.0),
-    (38.0, 60.0),
-    (0.7, 1.3),
-    (-4.0, 4.0),
-    (1.0, 2.5),
+
+# Families of lows. A pair is the lowest and highest of a uniform distribution: how many a map;
+# pressure far away minus that in the centre, Pa; radius of the strongest wind, km; moisture added
+# in the centre, kg/m2; what is left there of the moisture before; e-folding of both, km; distance
+# from the equator, degrees (None: that of tropical storms); class number, 0 for a look-alike. Cores
+# are wide for real ones, since the boxes of the default grid are 200 km wide.
+LOWS = (
+    ((3, 6), (1800, 6500), (90, 170), (9, 18), 1.0, 420, None, 1),  # cyclones
+    ((1, 3), (250, 700), (120, 200), (9, 18), 1.0, 420, None, 0),  # too weak
+    ((2, 5), (1500, 3500), (250, 500), (5, 12), 1.0, 700, (6, 30), 0),  # monsoon lows: too wide
+    ((2, 5), (1500, 4500), (220, 500), (0, 0), 0.65, 700, (24, 60), 0),  # cold lows: dry and wide
 )
-PARENT_DEFICIT_PA = (900.0, 2600.0)
-PARENT_CORE_KM = (450.0, 750.0)
-PARENT_SHAPE = 1.1  # a middle-latitude low is flatter than a hurricane
-PARENT_INFLOW_DEGREE = 10.0
-PARENT_WAY = (0.52, 0.87)  # where along the filament
-PARENT_OFFSET_DEGREE = 9.0  # poleward and west of that point, whose warm front the filament is
-PARENT_LATITUDE_LIMIT = 78.0
-PARENT_WIND_FACTOR = 0.6  # friction: the wind is weaker than in balance
+# Families of filaments: how many a map; moisture added on the centre line, kg/m2; wind added there
+# along it, poleward and eastward, m/s; whether a low drives it; class number.
+FILAMENTS = (
+    ((8, 14), (14, 26), (13, 30), True, 2),  # atmospheric rivers
+    ((2, 6), (14, 26), (-3, 3), False, 0),  # moist plumes
+    ((2, 6), (-4, 2), (13, 30), True, 0),  # dry jets
+)
 
 
-@dataclass(frozen=True)
-class Low:
-    """A family of lows."""
+def add_lows(rng: Rng, weather: Weather, season: float, cyclone_radius_km: float) -> None:
+    """Adds cyclones and their look-alikes at random places of a map, and labels the cyclones.
 
-    count: tuple[int, int]  # fewest and most a map
-    deficit_Pa: Pair  # pressure far away minus pressure in the centre
-    core_km: Pair  # radius of the strongest wind
-    moisture_kg_m2: Pair = (0.0, 0.0)  # added in the centre
-    moisture_factor: float = 1.0  # what is left there of the moisture that was there before
-    moisture_km: float = 420.0  # e-folding of both
-    latitude: Pair | None = None  # distance from the equator; None: that of tropical storms
-    label: int = 0  # class number, 0 for a look-alike
-
-
-@dataclass(frozen=True)
-class Filament:
-    """A family of filaments."""
-
-    count: tuple[int, int]  # fewest and most a map
-    moisture_kg_m2: Pair  # added on the centre line
-    wind_m_s: Pair  # added there along it, poleward and eastward
-    parent: bool = True  # whether a low drives it
-    label: int = 0  # class number, 0 for a look-alike
-
-
-# The cores are wide for real ones, since the boxes of the default grid are 200 km wide.
-LOWS = {
-    "cyclone": Low((3, 6), (1800.0, 6500.0), (90.0, 170.0), (9.0, 18.0), label=1),
-    "too weak": Low((1, 3), (250.0, 700.0), (120.0, 200.0), (9.0, 18.0)),
-    "too wide": Low(
-        (2, 5), (1500.0, 3500.0), (250.0, 500.0), (5.0, 12.0), 1.0, 700.0, latitude=(6.0, 30.0)
-    ),
-    "cold, dry, wide": Low(  # cut off from the westerlies it comes near to the tropics
-        (2, 5), (1500.0, 4500.0), (220.0, 500.0), (0.0, 0.0), 0.65, 700.0, latitude=(24.0, 60.0)
-    ),
-}
-FILAMENTS = {
-    "river": Filament((8, 14), (14.0, 26.0), (13.0, 30.0), label=2),
-    "moist plume": Filament((2, 6), (14.0, 26.0), (-3.0, 3.0), parent=False),
-    "dry jet": Filament((2, 6), (-4.0, 2.0), (13.0, 30.0)),
-}
-
-
-def add_lows(
-    rng: np.random.Generator, weather: Weather, season: float, cyclone_radius_km: float
-) -> None:
-    """Adds cyclones and their look-alikes at random places, and labels the cyclones.
-
-    Args:
-        rng: Source of all randomness.
-        weather: The map, changed in place.
-        season: 1 in the northern summer, -1 in the northern winter.
-        cyclone_radius_km: Largest distance of a labelled point from the centre of its cyclone.
+    The season is 1 in the northern summer, -1 in the northern winter. No labelled point is farther
+    than the radius from the centre of its cyclone.
     """
-    for low in LOWS.values():
-        for _ in range(rng.integers(*low.count, endpoint=True)):
-            if low.latitude is None:
-                lowest, highest = TROPICAL_LATITUDE
-                latitude = min(max(rng.gamma(*TROPICAL_GAMMA), lowest), highest)
-            else:
-                latitude = rng.uniform(*low.latitude)
-            hemisphere = 1 if rng.random() < 0.5 + SUMMER_SHARE * season else -1
-            deficit_Pa, core_km = rng.uniform(*low.deficit_Pa), rng.uniform(*low.core_km)
+    for count, deficit_Pa, core_km, moisture, factor, moisture_km, belt, label in LOWS:
+        for _ in range(rng.integers(*count, endpoint=True)):
+            if belt:
+                latitude = rng.uniform(*belt)
+            else:  # most common near 18 degrees
+                latitude = min(max(rng.gamma(6.0, 3.6), 6.0), 38.0)
+            hemisphere = 1 if rng.random() < 0.5 + 0.3 * season else -1  # more in the summer
+            strength = rng.uniform(*deficit_Pa), rng.uniform(*core_km)
             centre = hemisphere * latitude, rng.uniform(0.0, 360.0)
-            rows, speed_HW, distance_HW = add_vortex(weather, *centre, deficit_Pa, core_km)
-            near_HW = np.exp(-((distance_HW / low.moisture_km) ** 2))
+            rows, speed_HW, distance_HW = add_vortex(weather, *centre, *strength)
+            near_HW = np.exp(-((distance_HW / moisture_km) ** 2))
             moisture_HW = weather.moisture_kg_m2[rows]  # a view
-            moisture_HW *= 1 - (1 - low.moisture_factor) * near_HW
-            moisture_HW += rng.uniform(*low.moisture_kg_m2) * near_HW
-            if low.label:
+            moisture_HW *= 1 - (1 - factor) * near_HW
+            moisture_HW += rng.uniform(*moisture) * near_HW
+            if label:
                 storm_HW = (speed_HW > CYCLONE_LABEL_WIND_M_S) & (distance_HW < cyclone_radius_km)
-                weather.label[rows][storm_HW] = low.label
+                weather.label[rows][storm_HW] = label
 
 
 def add_vortex(
@@ -138,21 +84,15 @@ def add_vortex(
     longitude: float,
     deficit_Pa: float,
     core_km: float,
-    shape: float = HOLLAND_SHAPE,
-    inflow_degree: float = INFLOW_DEGREE,
+    shape: float = 1.4,
+    inflow_degree: float = 20.0,
     wind_factor: float = 1.0,
 ) -> tuple[slice, Array, Array]:
     """Adds wind and pressure in gradient-wind balance, Holland (1980) eq. 4 and 5, with a fade.
 
-    Args:
-        weather: The map, changed in place.
-        latitude: Of the centre, degrees; its sign gives the sense of rotation.
-        longitude: Of the centre, degrees.
-        deficit_Pa: Pressure far away minus pressure in the centre.
-        core_km: Radius of the strongest wind.
-        shape: Holland's B.
-        inflow_degree: By how much the wind turns inward from the tangent.
-        wind_factor: Times which wind is added.
+    The centre is in degrees; the sign of its latitude gives the sense of rotation. The deficit is
+    the pressure far away minus that in the centre, the core the radius of the strongest wind, the
+    shape Holland's B, between 1 and 2.5; the inflow turns the wind inward from the tangent.
 
     Returns:
         The rows that it reaches; on them the speed in m/s without the fade and the wind factor, and
@@ -164,8 +104,8 @@ def add_vortex(
     distance_km, inward_east, inward_north = _toward(weather, rows, latitude, longitude)
     ratio_B = np.exp(-shape * np.log(distance_km / core_km))
     inside = np.exp(-ratio_B)
-    half_coriolis_per_s = coriolis_per_s(max(abs(latitude), SMALLEST_CORIOLIS_DEGREE)) / 2
-    half_spin_m_s = 1000 * half_coriolis_per_s * distance_km
+    coriolis = coriolis_per_s(max(abs(latitude), SMALLEST_CORIOLIS_DEGREE))
+    half_spin_m_s = 1000 * (coriolis / 2) * distance_km
     cyclostrophic = shape * deficit_Pa / AIR_DENSITY_KG_M3 * ratio_B * inside
     speed_m_s = np.sqrt(cyclostrophic + half_spin_m_s**2) - half_spin_m_s
     fade = np.exp(-((distance_km / VORTEX_REACH_KM) ** 2))
@@ -188,11 +128,11 @@ def _toward(
     across_HW = np.cos(lat_H1) * np.cos(lat) * np.sin(east_W / 2) ** 2
     haversine_HW = np.sin((lat_H1 - lat) / 2) ** 2 + across_HW
     angle_HW = 2 * np.arcsin(np.sqrt(haversine_HW.clip(0.0, 1.0)))
-    east_HW = np.cos(lat) * np.sin(east_W)
-    north_HW = np.cos(lat_H1) * np.sin(lat) - np.sin(lat_H1) * np.cos(lat) * np.cos(east_W)
-    norm_HW = np.hypot(east_HW, north_HW) + 1e-6  # the sine of the angle, 0 at the centre
+    east_W, cosine_W = np.cos(lat) * np.sin(east_W), np.cos(east_W)
+    north_HW = np.cos(lat_H1) * np.sin(lat) - np.sin(lat_H1) * np.cos(lat) * cosine_W
+    norm_HW = np.hypot(east_W, north_HW) + 1e-6  # the sine of the angle, 0 at the centre
     distance_km = np.maximum(EARTH_RADIUS_KM * angle_HW, 1.0)
-    return distance_km, east_HW / norm_HW, north_HW / norm_HW
+    return distance_km, east_W / norm_HW, north_HW / norm_HW
 
 
 @dataclass(frozen=True)
@@ -209,10 +149,18 @@ class CentreLine:
     wobbles: float  # its half waves
 
     @classmethod
-    def random(cls, rng: np.random.Generator) -> CentreLine:
+    def random(cls, rng: Rng) -> CentreLine:
         """Somewhere in the middle latitudes of either hemisphere."""
-        hemisphere = 1 if rng.random() < 0.5 else -1
-        return cls(hemisphere, rng.uniform(0.0, 360.0), *(rng.uniform(*p) for p in CENTRE_LINE))
+        return cls(
+            hemisphere=1 if rng.random() < 0.5 else -1,
+            longitude=rng.uniform(0.0, 360.0),
+            length=rng.uniform(30.0, 75.0),
+            start_latitude=rng.uniform(16.0, 27.0),
+            end_latitude=rng.uniform(38.0, 60.0),
+            curve=rng.uniform(0.7, 1.3),
+            wobble=rng.uniform(-4.0, 4.0),
+            wobbles=rng.uniform(1.0, 2.5),
+        )
 
     def latitude(self, way: Array) -> Array:
         """Degrees north at a fraction 0..1 of the way."""
@@ -229,19 +177,22 @@ class CentreLine:
         return east / norm, north / norm
 
 
-def add_filaments(rng: np.random.Generator, weather: Weather) -> None:
+def add_filaments(rng: Rng, weather: Weather) -> None:
     """Adds rivers, moist plumes and dry jets at random places of a map, and labels the rivers."""
-    for kind in FILAMENTS.values():
-        for _ in range(rng.integers(*kind.count, endpoint=True)):
+    for count, moisture_kg_m2, wind_m_s, has_parent, label in FILAMENTS:
+        for _ in range(rng.integers(*count, endpoint=True)):
             line = CentreLine.random(rng)
-            _add_filament(rng, weather, kind, line)
-            if kind.parent:
+            half_width_km = rng.uniform(*HALF_WIDTH_KM)
+            wind, moisture = rng.uniform(*wind_m_s), rng.uniform(*moisture_kg_m2)
+            add_filament(weather, line, half_width_km, wind, moisture, label)
+            if has_parent:
                 _add_parent(rng, weather, line)
 
 
-def _add_filament(
-    rng: np.random.Generator, weather: Weather, kind: Filament, line: CentreLine
+def add_filament(
+    weather: Weather, line: CentreLine, half_width_km: float, wind: float, moisture: float, label: int
 ) -> None:
+    """Adds wind in m/s and moisture in kg/m2 along a line, and labels it unless its label is 0."""
     way_W = np.mod(weather.longitude_W - line.longitude, 360) / line.length
     columns = np.flatnonzero(way_W <= 1.0)
     way_C = way_W[columns]
@@ -249,29 +200,27 @@ def _add_filament(
     # The distance across is that along the meridian times the cosine of the slope: exact for a
     # straight line, and without a search for the nearest point.
     north_km = (weather.latitude_H[:, None] - line.latitude(way_C)) * KM_PER_DEGREE
-    across_HC = np.exp(-((north_km * east_C / rng.uniform(*HALF_WIDTH_KM)) ** 2))
-    taper_C = np.minimum(way_C / TAPER_START, (1 - way_C) / TAPER_END).clip(0.0, 1.0)
-    profile_HC = across_HC * np.sqrt(taper_C)
-    wind_HC = rng.uniform(*kind.wind_m_s) * profile_HC
-    moisture_C = rng.uniform(*kind.moisture_kg_m2) * (1 - RAINED_OUT * way_C)
-    weather.moisture_kg_m2[:, columns] += moisture_C * profile_HC
-    weather.east_m_s[:, columns] += east_C * wind_HC
-    weather.north_m_s[:, columns] += north_C * wind_HC
-    if kind.label:
+    across_HC = np.exp(-((north_km * east_C / half_width_km) ** 2))
+    profile_HC = across_HC * np.sqrt(np.minimum(way_C / 0.08, (1 - way_C) / 0.15).clip(0.0, 1.0))
+    weather.moisture_kg_m2[:, columns] += moisture * (1 - 0.5 * way_C) * profile_HC  # it rains out
+    weather.east_m_s[:, columns] += east_C * (wind * profile_HC)
+    weather.north_m_s[:, columns] += north_C * (wind * profile_HC)
+    if label:
         rows, crossed = np.nonzero(profile_HC > RIVER_LABEL_PROFILE)
-        weather.label[rows, columns[crossed]] = kind.label
+        weather.label[rows, columns[crossed]] = label
 
 
-def _add_parent(rng: np.random.Generator, weather: Weather, line: CentreLine) -> None:
-    way = rng.uniform(*PARENT_WAY)
-    latitude = float(line.latitude(np.array(way))) + line.hemisphere * PARENT_OFFSET_DEGREE
+def _add_parent(rng: Rng, weather: Weather, line: CentreLine) -> None:
+    """The low poleward and west of a point of the filament, which is its warm front."""
+    way, offset = rng.uniform(0.52, 0.87), 9.0
+    latitude = float(line.latitude(np.array(way))) + line.hemisphere * offset
     add_vortex(
         weather,
-        min(max(latitude, -PARENT_LATITUDE_LIMIT), PARENT_LATITUDE_LIMIT),
-        line.longitude + way * line.length - PARENT_OFFSET_DEGREE,
-        rng.uniform(*PARENT_DEFICIT_PA),
-        rng.uniform(*PARENT_CORE_KM),
-        PARENT_SHAPE,
-        PARENT_INFLOW_DEGREE,
-        PARENT_WIND_FACTOR,
+        latitude=min(max(latitude, -78.0), 78.0),
+        longitude=line.longitude + way * line.length - offset,
+        deficit_Pa=rng.uniform(900.0, 2600.0),
+        core_km=rng.uniform(450.0, 750.0),
+        shape=1.1,  # a middle-latitude low is flatter than a hurricane
+        inflow_degree=10.0,
+        wind_factor=0.6,  # friction: the wind is weaker than in balance
     )

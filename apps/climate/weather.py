@@ -24,22 +24,13 @@ AIR_DENSITY_KG_M3 = 1.15  # near the surface, moist tropical air
 
 LARGEST_WAVE = 2.0  # per 180 degrees: larger scales are the climatology's
 NOISE_SLOPES = (2.2, 2.2, 1.6)  # of moisture, streamfunction and detail, see `random_fields`
-
-MOISTURE_POLE_KG_M2, MOISTURE_EQUATOR_KG_M2 = 0.3, 46.0
-MOISTURE_BELT_DEGREE = 39.0  # e-folding of the moist belt on both sides of the thermal equator
-MOISTURE_SHIFT_DEGREE = 6.0  # how far the thermal equator moves into the summer hemisphere
 MOISTURE_LOG_SPREAD = 0.24  # standard deviation of the logarithm
-MOISTURE_DETAIL_KG_M2, MOISTURE_DETAIL_BELT_DEGREE = 1.0, 60.0
-
 STREAM_M2_S = 7.4e6  # standard deviation of the streamfunction in the middle latitudes
 STREAM_AT_EQUATOR = 0.3  # fraction of it there: the tropics are calm
-CALM_BELT_DEGREE = 28.0
 SMALLEST_COSINE = 0.35  # of latitude, in differences: beyond 70 degrees meridians come no closer
-MEAN_PRESSURE_PA = 101300.0
 PRESSURE_NOISE_LIMIT_PA = 3500.0
-PRESSURE_DETAIL_PA = 90.0
 
-# (amplitude, latitude, e-folding width in degrees) of belts around the globe: westerlies, trades
+# (amplitude, latitude, e-folding width in degrees) of belts around the globe
 WIND_BELTS_M_S = ((9.0, 48, 16), (10.35, -50, 16), (-6.5, 15, 13), (-6.5, -15, 13))
 PRESSURE_BELTS_PA = ((900.0, 30, 14), (900.0, -32, 14), (-1100.0, 62, 16), (-3800.0, -68, 18))
 
@@ -92,41 +83,34 @@ def background(rng: np.random.Generator, latitudes: int, longitudes: int, season
     """A map without storms and labels; the season is 1 in the northern summer, -1 in the winter."""
     weather = Weather.calm(latitudes, longitudes)
     latitude_H1 = weather.latitude_H[:, None]
-    moisture_HW, stream_HW, detail_HW = random_fields(rng, latitudes, longitudes, NOISE_SLOPES)
-    weather.moisture_kg_m2 = _moisture(latitude_H1, moisture_HW, detail_HW, season)
+    noise_HW, stream_HW, detail_HW = random_fields(rng, latitudes, longitudes, NOISE_SLOPES)
+    # The moist belt moves into the summer hemisphere. Noise shall leave the mean alone.
+    climatology_H1 = 0.3 + 46.0 * _belts(latitude_H1, (1.0, 6.0 * season, 39.0))
+    noisy_HW = climatology_H1 * np.exp(MOISTURE_LOG_SPREAD * noise_HW - MOISTURE_LOG_SPREAD**2 / 2)
+    weather.moisture_kg_m2 = noisy_HW + _belts(latitude_H1, (1.0, 0, 60)) * detail_HW
+
     cosine_H1 = np.cos(np.deg2rad(latitude_H1))
-    lively_H1 = STREAM_AT_EQUATOR + (1 - STREAM_AT_EQUATOR) * (
-        1 - _belts(latitude_H1, (1.0, 0, CALM_BELT_DEGREE))
-    )
+    lively_H1 = STREAM_AT_EQUATOR + (1 - STREAM_AT_EQUATOR) * (1 - _belts(latitude_H1, (1, 0, 28)))
     stream_m2_s = STREAM_M2_S * lively_H1 * np.sqrt(cosine_H1.clip(0.0)) * stream_HW
     # Wind without divergence: -d/dy and d/dx of the streamfunction.
     metre_per_degree = np.float32(1000 * KM_PER_DEGREE)
     step_y = metre_per_degree * (weather.latitude_H[1] - weather.latitude_H[0])
     step_x = metre_per_degree * (weather.longitude_W[1] - weather.longitude_W[0])
-    difference = np.roll(stream_m2_s, -1, 1) - np.roll(stream_m2_s, 1, 1)
-    weather.north_m_s = difference / (2 * (step_x * cosine_H1.clip(SMALLEST_COSINE)))
+    difference_HW = np.roll(stream_m2_s, -1, 1) - np.roll(stream_m2_s, 1, 1)
+    weather.north_m_s = difference_HW / (2 * (step_x * cosine_H1.clip(SMALLEST_COSINE)))
     jets_H1 = _belts(latitude_H1, *WIND_BELTS_M_S)
     weather.east_m_s = -np.gradient(stream_m2_s, axis=0) / step_y + jets_H1
     # Geostrophic balance: density x Coriolis parameter x streamfunction.
     balanced_Pa = AIR_DENSITY_KG_M3 * coriolis_per_s(latitude_H1) * stream_m2_s
     limited_Pa = balanced_Pa.clip(-PRESSURE_NOISE_LIMIT_PA, PRESSURE_NOISE_LIMIT_PA)
-    mean_Pa = MEAN_PRESSURE_PA + _belts(latitude_H1, *PRESSURE_BELTS_PA)
-    weather.pressure_Pa = mean_Pa + limited_Pa + PRESSURE_DETAIL_PA * detail_HW
+    mean_Pa = 101300.0 + _belts(latitude_H1, *PRESSURE_BELTS_PA)
+    weather.pressure_Pa = mean_Pa + limited_Pa + 90.0 * detail_HW
     return weather
 
 
 def _belts(latitude_H1: Array, *belts: tuple[float, float, float]) -> Array:
     """The sum of Gaussians of latitude."""
     return sum(
-        amplitude * np.exp(-(((latitude_H1 - np.float32(centre)) / np.float32(width)) ** 2))
+        amplitude * np.exp(-(((latitude_H1 - centre) / width) ** 2))
         for amplitude, centre, width in belts
     )
-
-
-def _moisture(latitude_H1: Array, noise_HW: Array, detail_HW: Array, season: float) -> Array:
-    belt_H1 = _belts(latitude_H1, (1.0, MOISTURE_SHIFT_DEGREE * season, MOISTURE_BELT_DEGREE))
-    climatology_H1 = MOISTURE_POLE_KG_M2 + MOISTURE_EQUATOR_KG_M2 * belt_H1
-    log_of_mean = MOISTURE_LOG_SPREAD**2 / 2  # subtracted, so that the noise leaves the mean alone
-    noisy_HW = climatology_H1 * np.exp(MOISTURE_LOG_SPREAD * noise_HW - log_of_mean)
-    near_H1 = _belts(latitude_H1, (MOISTURE_DETAIL_KG_M2, 0, MOISTURE_DETAIL_BELT_DEGREE))
-    return noisy_HW + near_H1 * detail_HW

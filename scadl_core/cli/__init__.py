@@ -1,7 +1,7 @@
 """The command ``scadl``: its verbs, and what leaves the process.
 
-Exit status: 0 done; 2 a mistake of the user's (one message, no traceback); 75 stopped by a signal with everything
-saved; 130 interrupted; 1 anything else.
+Exit status: 0 done; 2 a mistake of the user's (one message, no traceback); 75 stopped by a signal
+with everything saved; 130 interrupted; 1 anything else.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ from scadl_core.errors import ConfigError, ScadlError, nearest
 _USAGE = """usage: scadl VERB [APP] [key=value ...]
 
   scadl list                               pipelines, their data sets, models and experiments
-  scadl train APP [-m] [key=value ...]     train, test and report; -m tries every combination of a=1,2 b=x,y
+  scadl train APP [-m] [key=value ...]     train, test and report; -m tries every combination of
+  a=1,2 b=x,y
   scadl evaluate APP run.dir=DIR [...]     score a finished run, on other data with data.path=...
   scadl predict APP run.dir=DIR input=FILE [output=FILE]
-  scadl check APP data.path=... [...]      look into your files; writes the configuration that trains on them
+  scadl check APP data.path=... [...]      look into your files; writes the configuration that
+  trains on them
   scadl config APP [key=value ...]         what would run, checked, without running it
-  scadl rerun DIR                          a run again from its folder; shows what came out differently
+  scadl rerun DIR                          a run again from its folder; shows what came out
+  differently
   scadl doctor                             devices, MPI, versions, what is missing
 
 Everything after APP is Hydra; --config-dir DIR adds a folder of your own choices."""
@@ -107,7 +110,8 @@ def guessed_rank() -> int:
 
 
 def abort_others(status: int) -> None:
-    """Ends the other ranks of an MPI run, which wait in a collective that this rank will never join.
+    """Ends the other ranks of an MPI run, which wait in a collective that this rank will never
+    join.
 
     Args:
         status: The exit status of all.

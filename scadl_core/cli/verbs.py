@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
 from scadl_core.cli.words import Words, read_words
+from scadl_core.config.apps import find_apps
+from scadl_core.config.compose import choices, compose_run, require
 from scadl_core.errors import ConfigError
-from scadl_core.workflow.apps import find_apps
-from scadl_core.workflow.compose import choices, compose_run, require
+
+if TYPE_CHECKING:  # what a verb needs is imported when it is called
+    from scadl_core.workflow.runfolder import RunFolder
 
 __all__ = ["check", "config", "doctor", "evaluate", "list_", "predict", "rerun", "train"]
 
@@ -39,14 +43,14 @@ def train(words: list[str]) -> int:
     """One run, a sweep with ``-m``, or one of Hydra's own flags."""
     given = read_words("train", words)
     if given.hydra_flags:
-        from scadl_core.workflow.sweep import hydra_main
+        from scadl_core.cli.sweep import hydra_main
 
         hydra_main(given.app, [*given.hydra_flags, *given.overrides], given.config_dir)
         return 0
     config = compose_run(given.app, given.overrides, given.config_dir)
     require(config)
     if given.multirun:
-        from scadl_core.workflow.sweep import sweep
+        from scadl_core.cli.sweep import sweep
 
         sweep(given.app, config, given.overrides, given.config_dir, _console())
         return 0
@@ -80,7 +84,7 @@ def predict(words: list[str]) -> int:
 
 def check(words: list[str]) -> int:
     """A look into a user's files."""
-    from scadl_core.workflow.check import check as run
+    from scadl_core.cli.check import check as run
 
     given = read_words("check", words)
     _refuse_choices(given)
@@ -102,7 +106,7 @@ def rerun(words: list[str]) -> int:
     """A run again."""
     if len(words) != 1:
         raise ConfigError("scadl rerun takes the folder of a finished run: scadl rerun DIR")
-    from scadl_core.workflow.rerun import rerun as run
+    from scadl_core.cli.rerun import rerun as run
 
     run(Path(words[0].removeprefix("run.dir=")).expanduser().absolute(), _console())
     return 0
@@ -111,13 +115,13 @@ def rerun(words: list[str]) -> int:
 def doctor(words: list[str]) -> int:
     """What the machine has."""
     _no_more("doctor", words)
-    from scadl_core.workflow.doctor import doctor as run
+    from scadl_core.cli.doctor import doctor as run
 
     run(_console())
     return 0
 
 
-def _finished_run(verb: str, words: list[str]) -> tuple[object, DictConfig]:
+def _finished_run(verb: str, words: list[str]) -> tuple[RunFolder, DictConfig]:
     from scadl_core.workflow.evaluate import load_run
 
     given = read_words(verb, words)
@@ -129,7 +133,8 @@ def _refuse_choices(given: Words) -> None:
     for override in given.parsed:
         if override.is_sweep_override():
             raise ConfigError(
-                f"{override.input_line}: several choices need a sweep, scadl train {given.app.name} -m ..."
+                f"{override.input_line}: several choices need a sweep, scadl train "
+                f"{given.app.name} -m ..."
             )
 
 

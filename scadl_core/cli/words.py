@@ -8,9 +8,9 @@ from pathlib import Path
 
 from hydra.core.override_parser.types import Override
 
+from scadl_core.config.apps import App, find_app, find_apps
+from scadl_core.config.compose import parse
 from scadl_core.errors import ConfigError
-from scadl_core.workflow.apps import App, find_app, find_apps
-from scadl_core.workflow.compose import parse
 
 # Flags that Hydra answers itself, without running anything.
 _HYDRA_FLAGS = (

@@ -1,8 +1,9 @@
 """Reads from the environment who started this process: MPI, torchrun, Slurm, or nobody.
 
-Every launcher announces its ranks in variables of its own. The first that speaks is believed, in this order:
-torchrun, MPI, Slurm's ``srun``. A launcher that announces several ranks which this Python cannot join is an error
-with the remedy in it: silently training N copies of the same model is the worst answer.
+Every launcher announces its ranks in variables of its own. The first that speaks is believed, in
+this order: torchrun, MPI, Slurm's ``srun``. A launcher that announces several ranks which this
+Python cannot join is an error with the remedy in it: silently training N copies of the same model
+is the worst answer.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from dataclasses import dataclass
 
 from scadl_core.errors import LaunchError
 
-# The variables in which MPI launchers say how many processes they started (MPICH and Intel, Open MPI, MVAPICH).
+# The variables in which MPI launchers say how many processes they started (MPICH and Intel, Open
+# MPI, MVAPICH).
 _MPI_SIZE_VARIABLES = ("PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
 
 
@@ -65,7 +67,8 @@ def detect(environ: Mapping[str, str]) -> Launch:
     if tasks > 1 and announced is None:
         if "SLURM_STEP_ID" not in environ:
             raise LaunchError(
-                f"Slurm allocated {tasks} tasks, but this process was not started by srun and would be alone: "
+                f"Slurm allocated {tasks} tasks, but this process was not started by srun and "
+                "would be alone: "
                 "start with `srun scadl ...` (or `srun -n 1 scadl ...` for a single process)"
             )
         return _from_slurm(environ, tasks)
@@ -90,16 +93,20 @@ def _from_mpi(announced: int) -> Launch:
         from mpi4py import MPI
     except (ImportError, RuntimeError) as error:
         raise LaunchError(
-            f"an MPI launcher started {announced} processes, but mpi4py cannot be loaded ({error}): "
-            "pip install 'scadl[mpi]' or load your site's MPI module, or start with torchrun or srun --mpi=none"
+            f"an MPI launcher started {announced} processes, but mpi4py cannot be loaded "
+            f"({error}): "
+            "pip install 'scadl[mpi]' or load your site's MPI module, or start with torchrun or "
+            "srun --mpi=none"
         ) from error
     world = MPI.COMM_WORLD
     if world.size != announced:
         library = MPI.Get_library_version().split("\n")[0].strip()
         raise LaunchError(
-            f"the launcher started {announced} processes, but MPI says {world.size}: mpi4py is bound to another MPI "
+            f"the launcher started {announced} processes, but MPI says {world.size}: mpi4py is "
+            "bound to another MPI "
             f"({library}); use the mpirun that belongs to it, or rebuild it with "
-            "`pip install --force-reinstall --no-binary mpi4py mpi4py`, or start with torchrun or srun --mpi=none"
+            "`pip install --force-reinstall --no-binary mpi4py mpi4py`, or start with torchrun or "
+            "srun --mpi=none"
         )
     local = world.Split_type(MPI.COMM_TYPE_SHARED)
     address = socket.gethostname() if local.size < world.size else "127.0.0.1"
@@ -116,7 +123,8 @@ def _slurm_tasks(environ: Mapping[str, str]) -> int:
 def _from_slurm(environ: Mapping[str, str], tasks: int) -> Launch:
     per_node = expand_counts(environ.get("SLURM_STEP_TASKS_PER_NODE", str(tasks)))
     hosts = environ.get("SLURM_STEP_NODELIST", environ.get("SLURM_NODELIST", "127.0.0.1"))
-    # One port a job step, away from the ephemeral range, the same on every rank without asking anyone.
+    # One port a job step, away from the ephemeral range, the same on every rank without asking
+    # anyone.
     step = f"{environ.get('SLURM_JOB_ID')}.{environ['SLURM_STEP_ID']}"
     return Launch(
         "slurm",

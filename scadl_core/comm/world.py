@@ -45,7 +45,8 @@ class Traffic:
 class World:
     """Rank, size and collectives of a run.
 
-    Laws: every rank calls the same methods in the same order. A method that raises, raises on every rank.
+    Laws: every rank calls the same methods in the same order. A method that raises, raises on every
+        rank.
     With one process each collective is the identity.
 
     Attributes:
@@ -70,7 +71,8 @@ class World:
 
     @classmethod
     def start(cls) -> World:
-        """Joins the processes that were launched together; the first call does, later ones return the same world.
+        """Joins the processes that were launched together; the first call does, later ones return
+        the same world.
 
         Returns:
             The world of this process.
@@ -85,7 +87,10 @@ class World:
 
     @staticmethod
     def leave() -> None:
-        """Leaves the process group, if there is one. Every rank must be done with its collectives."""
+        """Leaves the process group, if there is one.
+
+        Every rank must be done with its collectives.
+        """
         global _started
         if dist.is_initialized():
             dist.destroy_process_group()
@@ -174,9 +179,12 @@ class World:
     def global_sum(self, tensor: torch.Tensor) -> torch.Tensor:
         """Sums over ranks such that a loss of the sums has the gradient of the whole batch.
 
-        The gradient that flows back is this rank's own, times the number of ranks: the average over ranks which
-        data-parallel training takes is then the exact gradient of the global loss. The same values as
-        ``torch.distributed.nn.functional.all_reduce``, without its second message in the backward pass.
+        The gradient that flows back is this rank's own, times the number of ranks: the average over
+        ranks which
+        data-parallel training takes is then the exact gradient of the global loss. The same values
+        as
+        ``torch.distributed.nn.functional.all_reduce``, without its second message in the backward
+        pass.
 
         Args:
             tensor: Numerators and denominators of this rank; any shape, floating dtype and device.
@@ -184,7 +192,7 @@ class World:
         Returns:
             The sum over ranks, same shape, dtype and device.
         """
-        return tensor if self.size == 1 else _GlobalSum.apply(tensor, self)  # type: ignore[no-any-return,no-untyped-call]
+        return tensor if self.size == 1 else _GlobalSum.apply(tensor, self)  # type: ignore[no-untyped-call]
 
 
 class _GlobalSum(torch.autograd.Function):
@@ -197,7 +205,7 @@ class _GlobalSum(torch.autograd.Function):
         return total
 
     @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:  # type: ignore[override]
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
         return gradient * ctx.size, None
 
 
@@ -246,7 +254,9 @@ def _join() -> World:
 
 
 def _share_cores(world: World, hosts: list[str]) -> None:
-    """Caps the threads of each rank so that the ranks of a host share its cores; a user's OMP_NUM_THREADS stands."""
+    """Caps the threads of each rank so that the ranks of a host share its cores; a user's
+    OMP_NUM_THREADS stands.
+    """
     cores = frozenset(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else frozenset()
     claims = world.gather(cores)
     rivals = sum(

@@ -11,8 +11,10 @@ from torch import Tensor, nn
 class SavedBytes:
     """Measures what autograd saves inside a ``with`` block around a forward pass.
 
-    Counted are the distinct storages of saved tensors, each once, without those of parameters and buffers, which are
-    held anyway. The values that reach the backward pass are the same tensors; only the check of in-place changes
+    Counted are the distinct storages of saved tensors, each once, without those of parameters and
+    buffers, which are
+    held anyway. The values that reach the backward pass are the same tensors; only the check of
+    in-place changes
     rests while the block is open, so measure one step, not a training.
 
     Args:
@@ -45,7 +47,8 @@ class SavedBytes:
     def _pack(self, tensor: Tensor) -> Tensor:
         key = _storage(tensor)
         if key not in self._held:
-            # A storage freed and its address used again within the block counts as the larger of the two.
+            # A storage freed and its address used again within the block counts as the larger of
+            # the two.
             self._seen[key] = max(self._seen.get(key, 0), tensor.untyped_storage().nbytes())
         # Without detaching, an operation's own saved output would keep its node alive in a cycle.
         return tensor.detach()

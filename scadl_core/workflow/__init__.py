@@ -1,1 +1,1 @@
-"""From a configuration to a run folder: compose, build, train, evaluate, predict, report."""
+"""A run: train, evaluate, predict, in one folder that can be taken up again."""

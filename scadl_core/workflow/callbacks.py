@@ -1,4 +1,6 @@
-"""What happens along a training, beside the training: checkpoints, metrics.csv, signals, one line every N steps."""
+"""What happens along a training, beside the training: checkpoints, metrics.csv, signals, one line
+every N steps.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from scadl_core.comm import World
 from scadl_core.comm.gradients import counted_average
+from scadl_core.files import write_text, written_aside
 from scadl_core.memory import SavedBytes
-from scadl_core.workflow.files import write_text, written_aside
 from scadl_core.workflow.interrupts import Interrupts
 from scadl_core.workflow.loaders import ShardedBatches
 
@@ -34,9 +36,11 @@ class WholeFiles(TorchCheckpointIO):
 
 
 class Checkpoints(Callback):
-    """Keeps ``last.ckpt`` (after every epoch, every few minutes, and on a signal) and ``best.ckpt``.
+    """Keeps ``last.ckpt`` (after every epoch, every few minutes, and on a signal) and
+    ``best.ckpt``.
 
-    A run that is killed anywhere goes back to the last whole ``last.ckpt`` and repeats what followed, to the same
+    A run that is killed anywhere goes back to the last whole ``last.ckpt`` and repeats what
+    followed, to the same
     numbers; a ``best.ckpt`` written in between is then written again, identical.
 
     Args:
@@ -57,14 +61,13 @@ class Checkpoints(Callback):
         self._saved_at = time.monotonic()
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
-        """Saves inside a long epoch, by rank 0's clock, and before the last step, lest a stop in the validation cost all.
+        """Saves inside a long epoch, by rank 0's clock, and before the last step, lest a stop in
+        the validation cost all.
 
-        After the last step there is no saving until the validation is done: Lightning would resume behind it.
+        After the last step there is no saving until the validation is done: Lightning would resume
+            behind it.
         """
-        left = (
-            trainer.num_training_batches
-            - trainer.fit_loop.epoch_loop.batch_progress.current.processed
-        )
+        left = trainer.num_training_batches - batches_done(trainer)
         if left and between_steps(trainer):
             due = time.monotonic() - self._saved_at > self.every_seconds
             if left <= trainer.accumulate_grad_batches or self.world.any(
@@ -97,12 +100,12 @@ class Checkpoints(Callback):
         self, trainer: Trainer, module: LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Adds what the checkpoint is of, and where in the epoch it was taken."""
-        progress = trainer.fit_loop.epoch_loop.batch_progress.current
-        whole = progress.processed >= trainer.num_training_batches
+        done = batches_done(trainer)
+        whole = done >= trainer.num_training_batches
         checkpoint["scadl"] = {
             **self.identity,
             "epoch": trainer.current_epoch + int(whole),
-            "batch": 0 if whole else progress.processed,
+            "batch": 0 if whole else done,
             "step": trainer.global_step,
         }
 
@@ -130,10 +133,7 @@ class StopOnSignal(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
         """Between two optimizer steps of an epoch, where all of the state is in the checkpoint."""
-        last = (
-            trainer.fit_loop.epoch_loop.batch_progress.current.processed
-            == trainer.num_training_batches
-        )
+        last = batches_done(trainer) == trainer.num_training_batches
         if between_steps(trainer) and not last and self.interrupts.pending():
             self.checkpoints.save(trainer)
             self.interrupts.check(f"after step {trainer.global_step}")
@@ -141,7 +141,9 @@ class StopOnSignal(Callback):
     def on_validation_batch_end(
         self, trainer: Trainer, module: Any, out: Any, batch: Any, batch_idx: int, *_: Any
     ) -> None:
-        """The last checkpoint is of the step before the epoch's last, which will be done again with this validation."""
+        """The last checkpoint is of the step before the epoch's last, which will be done again with
+        this validation.
+        """
         self._check(
             trainer.val_dataloaders,
             batch_idx,
@@ -164,7 +166,8 @@ class StopOnSignal(Callback):
 
 
 class History(Callback):
-    """Collects one row an epoch, writes them to ``metrics.csv``, and measures time, memory and traffic.
+    """Collects one row an epoch, writes them to ``metrics.csv``, and measures time, memory and
+    traffic.
 
     The rows live in the checkpoint, so a resumed run's file is that of an uninterrupted one.
 
@@ -185,7 +188,9 @@ class History(Callback):
 
     @property
     def totals(self) -> dict[str, float]:
-        """What the training took up to now, over all of its resumed parts; ``comm/sent_bytes`` is of this rank."""
+        """What the training took up to now, over all of its resumed parts; ``comm/sent_bytes`` is
+        of this rank.
+        """
         return {
             "train/seconds": self._seconds_before + time.monotonic() - self._began,
             "train/epochs": len(self.rows),
@@ -200,7 +205,8 @@ class History(Callback):
         """Starts the clock and counts the gradient exchange from now on."""
         self._began, self._sent_bytes_began = time.monotonic(), self.world.traffic.sent_bytes
         if self.world.size > 1:
-            trainer.strategy.model.register_comm_hook(self.world, counted_average)
+            model: Any = trainer.strategy.model
+            model.register_comm_hook(self.world, counted_average)
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, *_: Any) -> None:
         """Opens the measurement of one step's activations."""
@@ -244,7 +250,14 @@ class History(Callback):
 
 
 class LineProgress(Callback):
-    """One line every N steps, for logs that no terminal shows."""
+    """One line every N steps, for logs that no terminal shows.
+
+    Args:
+        every_steps: N.
+    """
+
+    def __init__(self, every_steps: int) -> None:
+        self.every_steps = every_steps
 
     def on_train_start(self, trainer: Trainer, module: Any) -> None:
         """Starts the clock."""
@@ -252,12 +265,8 @@ class LineProgress(Callback):
 
     def on_train_batch_end(self, trainer: Trainer, module: Any, outputs: Any, *_: Any) -> None:
         """Prints when it is time."""
-        step = trainer.global_step
-        if (
-            not trainer.is_global_zero
-            or not between_steps(trainer)
-            or step % trainer.log_every_n_steps
-        ):
+        step, every = trainer.global_step, self.every_steps
+        if not trainer.is_global_zero or not between_steps(trainer) or step % every:
             return
         rate = (step - self._first) / (time.monotonic() - self._began)
         left = time.strftime(
@@ -265,7 +274,8 @@ class LineProgress(Callback):
         )
         loss = float(outputs["loss"])
         print(
-            f"epoch {trainer.current_epoch + 1} step {step} loss {loss:.4f} {rate:.2f} steps/s eta {left}",
+            f"epoch {trainer.current_epoch + 1} step {step} loss {loss:.4f} {rate:.2f} steps/s "
+            f"eta {left}",
             flush=True,
         )
 
@@ -282,8 +292,16 @@ class LineProgress(Callback):
 
 
 def between_steps(trainer: Trainer) -> bool:
-    """Whether the batch that just ended completed an optimizer step, so that no gradient is pending."""
+    """Whether the batch that just ended completed an optimizer step, so that no gradient is
+    pending.
+    """
     return not trainer.fit_loop._should_accumulate()
+
+
+def batches_done(trainer: Trainer) -> int:
+    """How many batches of the current epoch are done."""
+    progress: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    return int(progress.processed)
 
 
 def sampler(loader: Any) -> ShardedBatches:

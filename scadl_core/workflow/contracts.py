@@ -1,14 +1,21 @@
-"""What a pipeline's folder has to offer. One contract test runs over every app (tests/test_contract.py).
+"""What a pipeline's folder has to offer.
 
-The parts are named by ``_target_`` in the app's configuration and built by :func:`scadl_core.workflow.build.build`:
+One contract test runs over every app (tests/test_contract.py).
+The parts are named by ``_target_`` in the app's configuration and built by
+:func:`scadl_core.config.build.build`:
 
-* ``data``: a :class:`Source`; ``data.sample``, where present, is called with ``path`` to write the example data set.
+* ``data``: a :class:`Source`; ``data.sample``, where present, is called with ``path`` to write the
+example data set.
 * ``model``: a network, built with what :meth:`Source.dimensions` says and the configured arguments.
 * ``task``: a :class:`scadl_core.workflow.task.Task`, a LightningModule of loss and metrics.
-* ``baseline``: called with ``source``; returns the scores of the simple rule, by the names of :meth:`Task.scores`.
-* ``predict``: called with ``task``, ``inputs`` (paths or patterns), ``output`` (a file, or a folder in which to name
-  one) and ``provenance``; reads what it has to know from ``task.facts`` and returns the path it wrote.
-* ``figures``: called with ``task``, ``source``, ``folder``; writes PNG files and returns their captions by file name.
+* ``baseline``: called with ``source``; returns the scores of the simple rule, by the names of
+:meth:`Task.scores`.
+* ``predict``: called with ``task``, ``inputs`` (paths or patterns), ``output`` (a file, or a folder
+in which to name
+  one) and ``provenance``; reads what it has to know from ``task.facts`` and returns the path it
+  wrote.
+* ``figures``: called with ``task``, ``source``, ``folder``; writes PNG files and returns their
+captions by file name.
 """
 
 from __future__ import annotations
@@ -18,7 +25,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scadl_core.workflow.datareport import DataReport
+from scadl_core.report.datareport import DataReport
 
 
 class Samples(Protocol):
@@ -40,16 +47,20 @@ class Samples(Protocol):
 
 
 class Source(Protocol):
-    """A user's files, checked. Constructing one reads only what is needed to name a mistake."""
+    """A user's files, checked.
+
+    Constructing one reads only what is needed to name a mistake.
+    """
 
     def dimensions(self) -> dict[str, Any]:
         """The arguments that the data decide for the network, such as the number of channels."""
 
     def facts(self) -> dict[str, Any]:
-        """What network, task and prediction have to know of the data, in plain numbers, texts and lists.
+        """What network, task and prediction have to know of the data, in plain numbers, texts and
+        lists.
 
-        It goes into the checkpoint. Under ``"model"`` is what :meth:`dimensions` says; statistics are those of the
-        training split.
+        It goes into the checkpoint. Under ``"model"`` is what :meth:`dimensions` says; statistics
+        are those of the training split.
         """
 
     def report(self) -> DataReport:

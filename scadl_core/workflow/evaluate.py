@@ -9,11 +9,11 @@ from pathlib import Path
 from omegaconf import DictConfig
 
 from scadl_core.comm import World
+from scadl_core.config.apps import App
+from scadl_core.config.build import build
+from scadl_core.config.compose import override_stored, parse, require
 from scadl_core.errors import ConfigError, LaunchError, RunError
-from scadl_core.workflow.apps import App
-from scadl_core.workflow.build import build
-from scadl_core.workflow.compose import override_stored, parse, require
-from scadl_core.workflow.files import write_json
+from scadl_core.files import write_json
 from scadl_core.workflow.loaders import Loaders
 from scadl_core.workflow.pipeline import make_source, resolve, restore_task
 from scadl_core.workflow.provenance import command_line, describe, fingerprints
@@ -23,7 +23,8 @@ from scadl_core.workflow.runfolder import RunFolder
 def load_run(
     app: App, overrides: Sequence[str], config_dir: Path | None
 ) -> tuple[RunFolder, DictConfig]:
-    """Opens the run that ``run.dir=...`` among the overrides names, and applies the others to its configuration.
+    """Opens the run that ``run.dir=...`` among the overrides names, and applies the others to its
+    configuration.
 
     Args:
         app: The pipeline that was asked for.
@@ -67,7 +68,8 @@ def evaluate(folder: RunFolder, config: DictConfig) -> dict[str, float]:
     if source.dimensions() != checkpoint["scadl"]["facts"]["model"]:
         raise RunError(
             f"the run in {folder.path} was trained with {checkpoint['scadl']['facts']['model']}, "
-            f"the data have {source.dimensions()}; give data.inputs and data.target of the same number and order"
+            f"the data have {source.dimensions()}; give data.inputs and data.target of the same "
+            "number and order"
         )
     loaders: Loaders = build(config, "loader", seed=config.seed, world=world)
     solver = build(
@@ -101,7 +103,8 @@ def predict(folder: RunFolder, config: DictConfig) -> Path:
 
     Args:
         folder: The run.
-        config: Its configuration with overrides; ``input`` names the files, ``output`` the file to write.
+        config: Its configuration with overrides; ``input`` names the files, ``output`` the file to
+            write.
 
     Returns:
         The file that was written.

@@ -11,7 +11,8 @@ from typing import Any
 
 import torch
 from lightning import Callback, LightningModule, Trainer
-from lightning.fabric.plugins.environments import ClusterEnvironment
+from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_only
 
@@ -24,8 +25,10 @@ from scadl_core.workflow.interrupts import Stopped
 class WorldEnvironment(ClusterEnvironment):
     """Tells Lightning who this process is, for every launcher alike.
 
-    Left to itself, Lightning trains N independent copies under ``mpirun`` with ``devices=1``, raises IndexError with
-    ``devices="auto"``, and believes a surrounding Slurm job before the MPI launcher that started it.
+    Left to itself, Lightning trains N independent copies under ``mpirun`` with ``devices=1``,
+    raises IndexError with
+    ``devices="auto"``, and believes a surrounding Slurm job before the MPI launcher that started
+    it.
 
     Args:
         world: The processes of this run.
@@ -70,7 +73,8 @@ class GradientSolver:
     """Trains a task by backpropagation, data-parallel over the ranks of the world.
 
     Args:
-        trainer: Makes Lightning's Trainer from the arguments given here; the ``trainer`` part of the configuration.
+        trainer: Makes Lightning's Trainer from the arguments given here; the ``trainer`` part of
+            the configuration.
         world: The processes that share each batch.
         callbacks: What happens along the way, in order.
         loggers: Where curves go.
@@ -89,20 +93,24 @@ class GradientSolver:
     ) -> None:
         quieten()
         # Before the Trainer is made, Lightning takes every MPI rank for rank 0.
-        rank_zero_only.rank = world.rank
-        self.trainer = trainer(
-            **placement(world, trainer),
-            plugins=[WorldEnvironment(world), WholeFiles()],
-            callbacks=list(callbacks),
-            logger=list(loggers),
-            default_root_dir=folder,
-            enable_checkpointing=False,
-            enable_progress_bar=progress_bar,
-            enable_model_summary=False,
-            use_distributed_sampler=False,
-            num_sanity_val_steps=0,
-        )
-        # Lightning's own handler broadcasts inside the signal handler, which hangs when one rank of several is
+        rank_zero_only.rank = world.rank  # type: ignore[attr-defined]
+        try:
+            self.trainer = trainer(
+                **placement(world, trainer),
+                plugins=[WorldEnvironment(world), WholeFiles()],
+                callbacks=list(callbacks),
+                logger=list(loggers),
+                default_root_dir=folder,
+                enable_checkpointing=False,
+                enable_progress_bar=progress_bar,
+                enable_model_summary=False,
+                use_distributed_sampler=False,
+                num_sanity_val_steps=0,
+            )
+        except MisconfigurationException as error:
+            raise ConfigError(f"trainer: {' '.join(str(error).split())}") from error
+        # Lightning's own handler broadcasts inside the signal handler, which hangs when one rank of
+        # several is
         # signalled; ours (scadl_core.workflow.interrupts) only sets a flag.
         self.trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
 
@@ -149,7 +157,9 @@ def quieten() -> None:
 
 @contextmanager
 def _of_this_rank() -> Iterator[None]:
-    """Marks a mistake met while ranks work on different samples: the other ranks do not know of it."""
+    """Marks a mistake met while ranks work on different samples: the other ranks do not know of
+    it.
+    """
     try:
         yield
     except Stopped:
@@ -175,15 +185,18 @@ def placement(world: World, trainer: Any) -> dict[str, Any]:
         if key in given:
             raise ConfigError(
                 f"trainer.{key} follows from how the processes are launched; remove it and start "
-                "`mpirun -n 4 scadl ...`, `torchrun --nproc-per-node 4 -m scadl_core.cli ...` or `srun scadl ...`"
+                "`mpirun -n 4 scadl ...`, `torchrun --nproc-per-node 4 -m scadl_core.cli ...` or "
+                "`srun scadl ...`"
             )
     on_gpu = (
         given.get("accelerator", "auto") in ("auto", "gpu", "cuda") and torch.cuda.is_available()
     )
     if on_gpu and torch.cuda.device_count() < world.local_size:
         raise LaunchError(
-            f"{world.local_size} ranks on this host see {torch.cuda.device_count()} GPUs: start one rank a GPU and let "
-            "every rank see all of them (with Slurm use --gpus-per-node, not --gpus-per-task), or set trainer.accelerator=cpu"
+            f"{world.local_size} ranks on this host see {torch.cuda.device_count()} GPUs: start "
+            "one rank a GPU and let "
+            "every rank see all of them (with Slurm use --gpus-per-node, not --gpus-per-task), or "
+            "set trainer.accelerator=cpu"
         )
     if world.size == 1:
         return {"devices": 1, "num_nodes": 1}

@@ -1,8 +1,9 @@
 """Stopping on a signal: everything saved, every rank out, exit status 75.
 
-A handler only sets a flag. Ranks agree on it between steps, so one signalled rank stops all of them at the same step
-and none is left waiting in a collective. SIGTERM comes from batch systems and ``kill``, SIGUSR2 from Slurm's
-``--signal=USR2@120`` (not SIGUSR1, which MPICH and NCCL take for themselves).
+A handler only sets a flag. Ranks agree on it between steps, so one signalled rank stops all of them
+at the same step and none is left waiting in a collective. SIGTERM comes from batch systems and
+``kill``, SIGUSR2 from Slurm's ``--signal=USR2@120`` (not SIGUSR1, which MPICH and NCCL take for
+themselves).
 """
 
 from __future__ import annotations

@@ -17,11 +17,12 @@ class Draw(NamedTuple):
     """One reading of one sample; augmentation may differ from epoch to epoch."""
 
     epoch: int
-    index: int
+    sample: int
 
 
 class Drawn(Dataset[dict[str, Any]]):
-    """Reads samples; in training each reading has its own random generator, whatever process does it.
+    """Reads samples; in training each reading has its own random generator, whatever process does
+    it.
 
     Args:
         samples: What the app's source offers for one split.
@@ -33,15 +34,17 @@ class Drawn(Dataset[dict[str, Any]]):
         self.seed = seed
 
     def __getitem__(self, draw: Draw) -> dict[str, Any]:
-        rng = None if self.seed is None else generator(self.seed, "sample", draw.epoch, draw.index)
-        return self.samples.read(draw.index, rng)
+        rng = None if self.seed is None else generator(self.seed, "sample", draw.epoch, draw.sample)
+        return self.samples.read(draw.sample, rng)
 
 
 class ShardedBatches:
     """The batches of one rank, one list of draws a batch.
 
-    A global batch is cut over ranks, so that its content does not depend on how many there are. In training the
-    order is a function of (seed, epoch) and a last, smaller batch is left out; in evaluation every sample is read once.
+    A global batch is cut over ranks, so that its content does not depend on how many there are. In
+    training the
+    order is a function of (seed, epoch) and a last, smaller batch is left out; in evaluation every
+    sample is read once.
 
     Args:
         num_samples: Samples in the split.
@@ -60,7 +63,9 @@ class ShardedBatches:
 
     @property
     def sampler(self) -> ShardedBatches:
-        """Itself: Lightning tells the epoch to the sampler of a batch sampler, not to the batch sampler."""
+        """Itself: Lightning tells the epoch to the sampler of a batch sampler, not to the batch
+        sampler.
+        """
         return self
 
     def set_epoch(self, epoch: int) -> None:
@@ -112,7 +117,8 @@ class Loaders:
     def __init__(self, batch_size: int, workers: int, seed: int, world: World) -> None:
         if batch_size < world.size:
             raise ConfigError(
-                f"loader.batch_size: expected at least one sample a rank ({world.size} ranks), got {batch_size}"
+                f"loader.batch_size: expected at least one sample a rank ({world.size} ranks), "
+                f"got {batch_size}"
             )
         if workers < 0:
             raise ConfigError(f"loader.workers: expected 0 or more, got {workers}")

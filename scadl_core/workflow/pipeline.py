@@ -9,15 +9,16 @@ import torch
 from omegaconf import DictConfig, OmegaConf, open_dict
 
 from scadl_core.comm import World
+from scadl_core.config.build import build
 from scadl_core.errors import RunError
-from scadl_core.workflow.build import build
 from scadl_core.workflow.contracts import Source
 from scadl_core.workflow.seeds import derive
 from scadl_core.workflow.task import Task
 
 
 def resolve(config: DictConfig) -> DictConfig:
-    """The configuration with every interpolation resolved and every path absolute, so that it stands by itself.
+    """The configuration with every interpolation resolved and every path absolute, so that it
+    stands by itself.
 
     Args:
         config: What was composed; mandatory values must be there.
@@ -37,7 +38,8 @@ def resolve(config: DictConfig) -> DictConfig:
 
 
 def make_source(config: DictConfig, world: World) -> Source:
-    """Opens the configured data on every rank; writes the example data set first where it is asked for and absent.
+    """Opens the configured data on every rank; writes the example data set first where it is asked
+    for and absent.
 
     Args:
         config: The resolved configuration.
@@ -93,6 +95,7 @@ def restore_task(config: DictConfig, checkpoint: dict[str, Any], world: World) -
     except RuntimeError as error:
         reason = str(error).split("\n")[1].strip() if "\n" in str(error) else str(error)
         raise RunError(
-            f"the checkpoint does not fit the configured model ({reason}); leave out overrides of model, task and data.inputs"
+            f"the checkpoint does not fit the configured model ({reason}); leave out overrides of "
+            "model, task and data.inputs"
         ) from None
     return task.eval()

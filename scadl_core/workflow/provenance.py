@@ -69,7 +69,9 @@ def describe(world: World, seed: int, command: str, data: dict[str, str]) -> dic
 
 
 def git_state() -> dict[str, Any]:
-    """The commit of the checkout that ScaDL runs from, and whether files were changed since; empty for a wheel."""
+    """The commit of the checkout that ScaDL runs from, and whether files were changed since; empty
+    for a wheel.
+    """
     root = Path(scadl_core.__file__).resolve().parents[1]
     if not (root / ".git").exists():
         return {}
@@ -107,7 +109,7 @@ def device_name(local_rank: int) -> str:
 
 
 def fingerprints(files: Iterable[Path]) -> dict[str, str]:
-    """A short fingerprint of every file: of its size, and its first and last mebibyte, so that large data are quick.
+    """A short fingerprint of every file: of its size and its first and last mebibyte, to be quick.
 
     Args:
         files: Files or folders (a folder's files are taken together).

@@ -1,9 +1,9 @@
 """The run folder: one for every run, never shared, made by rank 0.
 
 config.yaml        the resolved configuration        metrics.json   the final numbers, written last
-provenance.json    code, versions, data, command     metrics.csv    one row an epoch
-checkpoints/       last.ckpt, best.ckpt              tensorboard/   curves
-figures/  predictions/  evaluations/                 report.html    all of it on one page
+provenance.json    code, versions, data, command     metrics.csv    one row an epoch checkpoints/
+last.ckpt, best.ckpt              tensorboard/   curves figures/  predictions/  evaluations/
+report.html    all of it on one page
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import fcntl
 import json
 import secrets
-import weakref
 from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
@@ -22,7 +21,7 @@ from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from scadl_core.errors import RunError
-from scadl_core.workflow.files import write_json, write_text
+from scadl_core.files import write_json, write_text
 
 _PARTS = ("checkpoints", "figures", "predictions")
 # What may differ between a run and its continuation.
@@ -64,15 +63,16 @@ class RunFolder:
         path = self.checkpoints / "last.ckpt"
         return path if path.is_file() else None
 
-    def begin(self, config: DictConfig, resume: bool) -> None:
-        """Makes the folder for a new run, or takes it up again; locks it while this object lives.
+    def open(self, config: DictConfig, resume: bool) -> None:
+        """Makes the folder for a new run, or takes a run up again; locks it until :meth:`close`.
 
         Args:
             config: The resolved configuration of the run.
             resume: Whether a run may be continued here.
 
         Raises:
-            RunError: The folder cannot be written, is in use, or holds a run that must not be overwritten.
+            RunError: The folder cannot be written, is in use, or holds a run that must stay as it
+                is.
         """
         try:
             for part in _PARTS:
@@ -80,28 +80,66 @@ class RunFolder:
             self._lock = (self.path / ".lock").open("a")
         except OSError as error:
             raise RunError(
-                f"run folder {self.path}: cannot be written ({error.strerror}); set run.dir or paths.runs to a folder "
-                "that you can write to"
+                f"run folder {self.path}: cannot be written ({error.strerror}); set run.dir or "
+                "paths.runs to a folder that you can write to"
             ) from None
-        weakref.finalize(self, self._lock.close)
         try:
             self._take_lock()
-            self._claim(config, resume)
+            self._check_claim(config, resume)
         except RunError:
             self._lock.close()
             raise
 
-    def _claim(self, config: DictConfig, resume: bool) -> None:
+    def close(self) -> None:
+        """Gives the lock back; where no run was begun, leaves no trace."""
+        if self._lock is not None:
+            self._lock.close()
+        if self.path.is_dir() and not self.exists:
+            (self.path / ".lock").unlink(missing_ok=True)
+            for folder in (*(self.path / part for part in _PARTS), self.path):
+                if folder.is_dir() and not any(folder.iterdir()):
+                    folder.rmdir()
+
+    def begin(self, config: DictConfig, provenance: dict[str, Any]) -> None:
+        """Writes what the run is and where it comes from; a resumed run adds itself under
+        ``"resumed"``.
+
+        Args:
+            config: The resolved configuration.
+            provenance: What goes into ``provenance.json``.
+
+        Raises:
+            RunError: The data have changed since the run was begun.
+        """
+        if self.provenance.is_file():
+            first = json.loads(self.provenance.read_text())
+            old, new = first["data"], provenance["data"]
+            changed = sorted(
+                path for path in old.keys() | new.keys() if old.get(path) != new.get(path)
+            )
+            if changed:
+                raise RunError(
+                    f"run folder {self.path}: {changed[0]} has changed since this run was begun; "
+                    "start a new run"
+                )
+            again = {name: value for name, value in provenance.items() if name != "data"}
+            provenance = {**first, "resumed": [*first.get("resumed", []), again]}
+        write_json(self.provenance, provenance)
         if not self.exists:
             write_text(self.config, OmegaConf.to_yaml(config))
-        elif not resume:
+
+    def _check_claim(self, config: DictConfig, resume: bool) -> None:
+        if not self.exists:
+            return
+        if not resume:
             raise RunError(
-                f"run folder {self.path} already holds a run; choose another run.dir, leave it out for a new folder, "
-                "or continue that run with resume=auto"
+                f"run folder {self.path} already holds a run; choose another run.dir, leave it out "
+                "for a new folder, or continue that run with resume=auto"
             )
-        elif changed := differences(self.load_config(), config):
+        if changed := differences(self.load_config(), config):
             raise RunError(
-                f"run folder {self.path} holds a run with another {changed[0]}; resume it as it was, or choose another run.dir"
+                f"run folder {self.path} holds a run with another {changed[0]}; resume it as it "
+                "was, or choose another run.dir"
             )
 
     def load_config(self) -> DictConfig:
@@ -139,47 +177,25 @@ class RunFolder:
             checkpoint = torch.load(path, map_location="cpu", weights_only=True)
         except FileNotFoundError:
             raise RunError(
-                f"no checkpoint {path}; train to the end, or choose checkpoint=best, checkpoint=last or a path"
+                f"no checkpoint {path}; train to the end, or choose checkpoint=best, "
+                "checkpoint=last or a path"
             ) from None
         except Exception as error:  # whatever a broken file makes the reader raise
             raise RunError(
-                f"checkpoint {path}: cannot be read, it is broken or not a ScaDL checkpoint ({type(error).__name__})"
+                f"checkpoint {path}: cannot be read, it is broken or not a ScaDL checkpoint "
+                f"({type(error).__name__})"
             ) from None
         identity = checkpoint.get("scadl") if isinstance(checkpoint, dict) else None
         if not isinstance(identity, dict):
             raise RunError(
-                f"checkpoint {path}: not a ScaDL checkpoint; give one that `scadl train {app}` wrote"
+                f"checkpoint {path}: not a ScaDL checkpoint; give one that `scadl train {app}` "
+                "wrote"
             )
         if identity["app"] != app:
             raise RunError(
                 f"checkpoint {path} is of the pipeline {identity['app']!r}, not of {app!r}"
             )
-        return checkpoint
-
-    def add_provenance(self, provenance: dict[str, Any]) -> dict[str, Any]:
-        """Writes ``provenance.json``; what a resumed run says of itself is added under ``"resumed"``.
-
-        Raises:
-            RunError: The data have changed since the run was begun.
-        """
-        if self.provenance.is_file():
-            first = json.loads(self.provenance.read_text())
-            changed = sorted(
-                f
-                for f, digest in provenance["data"].items()
-                if first["data"].get(f, digest) != digest
-            )
-            if changed or first["data"].keys() != provenance["data"].keys():
-                raise RunError(
-                    f"run folder {self.path}: the data have changed since this run was begun "
-                    f"({changed[0] if changed else 'other files'}); start a new run"
-                )
-            provenance = {
-                **first,
-                "resumed": [*first.get("resumed", []), {**provenance, "data": "as above"}],
-            }
-        write_json(self.provenance, provenance)
-        return provenance
+        return dict(checkpoint)
 
     def load_metrics(self) -> dict[str, float]:
         """The final numbers of a complete run."""
@@ -195,14 +211,17 @@ class RunFolder:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise RunError(
-                f"run folder {self.path} is in use by another process; wait for it or choose another run.dir"
+                f"run folder {self.path} is in use by another process; wait for it or choose "
+                "another run.dir"
             ) from None
         except OSError:
             pass  # a file system without locks; the refusal of existing runs still holds
 
 
 def new_name() -> str:
-    """A name for a run folder: the time, and random digits since several may start within a second."""
+    """A name for a run folder: the time, and random digits since several may start within a
+    second.
+    """
     return f"{datetime.now():%Y%m%d-%H%M%S}-{secrets.token_hex(2)}"
 
 
@@ -219,12 +238,12 @@ def unfinished(runs: Path, config: DictConfig) -> Path | None:
     """The newest run folder that was begun with the same configuration and not completed."""
     for path in sorted(runs.glob("*"), reverse=True):
         folder = RunFolder(path)
-        if (
-            folder.exists
-            and not folder.is_complete
-            and not differences(folder.load_config(), config)
-        ):
-            return path
+        try:
+            open_run = folder.exists and not folder.is_complete
+            if open_run and not differences(folder.load_config(), config):
+                return path
+        except RunError:
+            continue  # a broken folder is no reason to refuse another run
     return None
 
 

@@ -15,7 +15,8 @@ def warmup_cosine(
 ) -> LambdaLR:
     """Rises linearly to the optimizer's rate, then falls along half a cosine.
 
-    Works with any optimizer, since only the rate moves (a one-cycle policy would also move the momentum).
+    Works with any optimizer, since only the rate moves (a one-cycle policy would also move the
+    momentum).
 
     Args:
         optimizer: Whose rate is scaled.

@@ -1,8 +1,9 @@
 """Every random choice as a function of one seed and what it is for.
 
-Nothing random is carried from step to step, so a run that was stopped anywhere goes on exactly: the order of the
-samples depends on (seed, epoch), the augmentation of a sample on (seed, epoch, sample), and the model's own noise on
-(seed, step, rank). A data worker therefore needs no seed of its own.
+Nothing random is carried from step to step, so a run that was stopped anywhere goes on exactly: the
+order of the samples depends on (seed, epoch), the augmentation of a sample on (seed, epoch,
+sample), and the model's own noise on (seed, step, rank). A data worker therefore needs no seed of
+its own.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ def derive(seed: int, purpose: str, *keys: int) -> int:
         keys: Which epoch, sample, step or rank, each 0 or more.
 
     Returns:
-        An integer in [0, 2**63), independent over purposes and keys (``numpy.random.SeedSequence``).
+        An integer in [0, 2**63), independent over purposes and keys
+        (``numpy.random.SeedSequence``).
 
     Raises:
         ConfigError: A negative seed.

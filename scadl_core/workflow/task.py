@@ -1,4 +1,6 @@
-"""What all pipelines' tasks share: a network, its optimizer, and noise that depends on the step alone."""
+"""What all pipelines' tasks share: a network, its optimizer, and noise that depends on the step
+alone.
+"""
 
 from __future__ import annotations
 
@@ -16,14 +18,17 @@ from scadl_core.workflow.seeds import derive
 
 
 class Task(LightningModule, ABC):
-    """Base of an app's ``task.py``, which adds ``training_step``, the evaluation steps and ``scores``.
+    """Base of an app's ``task.py``, which adds ``training_step``, the evaluation steps and
+    ``scores``.
 
-    A validation logs ``val/score``, by which the best checkpoint is chosen: one number, higher is better.
+    A validation logs ``val/score``, by which the best checkpoint is chosen: one number, higher is
+    better.
 
     Args:
         network: The model.
         facts: What :meth:`scadl_core.workflow.contracts.Source.facts` found.
-        world: The processes that share each batch; losses are sums over them (:meth:`World.global_sum`).
+        world: The processes that share each batch; losses are sums over them
+            (:meth:`World.global_sum`).
         seed: The seed of the run.
         optimizer: Makes the optimizer from the parameters.
         schedule: Makes the scheduler from ``optimizer`` and ``total_steps``.
@@ -54,7 +59,9 @@ class Task(LightningModule, ABC):
         """The scores of the last evaluation, by name, without the name of the split."""
 
     def configure_optimizers(self) -> Any:
-        """Called by Lightning: the configured optimizer and its schedule, stepped after every optimizer step."""
+        """Called by Lightning: the configured optimizer and its schedule, stepped after every
+        optimizer step.
+        """
         assert self.make_optimizer is not None, "a task made for prediction cannot be trained"
         optimizer = self.make_optimizer(self.parameters())
         if self.make_schedule is None:

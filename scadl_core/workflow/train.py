@@ -10,25 +10,26 @@ from typing import Any
 
 import torch
 from lightning import Callback
-from omegaconf import DictConfig
+from omegaconf import DictConfig, OmegaConf
 
 from scadl_core.comm import World
-from scadl_core.workflow.build import build
+from scadl_core.config.build import build
+from scadl_core.files import write_json
+from scadl_core.report.page import write_report
+from scadl_core.report.plots import learning_curves
 from scadl_core.workflow.callbacks import Checkpoints, History, LineProgress, StopOnSignal
 from scadl_core.workflow.contracts import Source
-from scadl_core.workflow.files import write_json
 from scadl_core.workflow.interrupts import Interrupts
 from scadl_core.workflow.loaders import Loaders
 from scadl_core.workflow.pipeline import make_source, make_task, resolve
-from scadl_core.workflow.plots import learning_curves
 from scadl_core.workflow.provenance import command_line, describe, fingerprints
-from scadl_core.workflow.report import write_report
 from scadl_core.workflow.runfolder import RunFolder, new_name, unfinished
 from scadl_core.workflow.task import Task
 
 
 def choose_folder(config: DictConfig, world: World) -> Path:
-    """The folder of this run, the same on all ranks: ``run.dir``, the run to be resumed, or a new one.
+    """The folder of this run, the same on all ranks: ``run.dir``, the run to be resumed, or a new
+    one.
 
     Args:
         config: The resolved configuration.
@@ -63,12 +64,16 @@ def train(config: DictConfig, path: Path | None = None) -> dict[str, float]:
     config = resolve(config)
     path = path or choose_folder(config, world)
     folder = RunFolder(path)
-    world.first(lambda: folder.begin(config, resume=config.resume == "auto"))
-    if world.first(lambda: folder.is_complete):
-        say(world, f"the run in {path} is complete: {folder.report}")
-        return folder.load_metrics()
-    with Interrupts(world) as interrupts:
-        return _Run(config, folder, world, interrupts).go()
+    world.first(lambda: folder.open(config, resume=config.resume == "auto"))
+    try:
+        if world.first(lambda: folder.is_complete):
+            say(world, f"the run in {path} is complete: {folder.report}")
+            return folder.load_metrics()
+        with Interrupts(world) as interrupts:
+            return _Run(config, folder, world, interrupts).go()
+    finally:
+        if world.is_first:
+            folder.close()
 
 
 class _Run:
@@ -84,50 +89,58 @@ class _Run:
         source = make_source(self.config, self.world)
         self.interrupts.check("before the training")
         facts = self.world.first(source.facts)
-        provenance = self.record(source)
+        provenance = self.provenance(source)
         task = make_task(self.config, facts, self.world)
         loaders: Loaders = build(self.config, "loader", seed=self.config.seed, world=self.world)
         history = History(self.folder.history, self.world)
-        solver = self.solver(
-            history, {"app": self.config.app, "facts": facts, "provenance": provenance}
-        )
+        identity = {"app": self.config.app, "facts": facts, "provenance": provenance}
+        solver = self.solver(history, identity)
+        # From here on the run exists: a mistake found before leaves no folder behind.
+        self.world.first(lambda: self.folder.begin(self.config, provenance))
 
-        resume_from = self.world.first(lambda: self.folder.last_checkpoint)
-        if resume_from is not None:
-            position = self.world.first(
-                lambda: self.folder.load_checkpoint("last", self.config.app)["scadl"]
-            )
-            say(self.world, f"going on from step {position['step']}")
         solver.fit(
             task,
             loaders.training(source.samples("train")),
             loaders.evaluation(source.samples("val")),
-            resume_from,
+            self.resume_from(),
         )
-        best = self.world.first(
-            lambda: self.folder.load_checkpoint("best", self.config.app)["state_dict"]
-        )
-        task.load_state_dict(best)
+        task.load_state_dict(self.world.first(lambda: self.checkpoint("best")["state_dict"]))
         solver.evaluate(task, loaders.evaluation(source.samples("test")))
+        self.interrupts.check("after the test")
 
         metrics = self.metrics(task, source, history)
         self.world.first(lambda: self.finish(task, source, metrics, provenance))
         say(self.world, f"report: {self.folder.report}")
         return metrics
 
-    def record(self, source: Source) -> dict[str, Any]:
-        """Writes where this run comes from; a resumed run adds itself to what was written first."""
+    def provenance(self, source: Source) -> dict[str, Any]:
+        """Where this run comes from."""
         data = self.world.first(lambda: fingerprints(source.files()))
-        provenance = describe(self.world, self.config.seed, command_line(), data)
-        return self.world.first(lambda: self.folder.add_provenance(provenance))
+        return describe(self.world, self.config.seed, command_line(), data)
+
+    def checkpoint(self, name: str) -> dict[str, Any]:
+        """A checkpoint of this run, checked."""
+        return self.folder.load_checkpoint(name, self.config.app)
+
+    def resume_from(self) -> Path | None:
+        """The checkpoint to go on from, if there is one."""
+        path = self.world.first(lambda: self.folder.last_checkpoint)
+        if path is not None:
+            step = self.world.first(lambda: self.checkpoint("last")["scadl"]["step"])
+            say(self.world, f"going on from step {step}")
+        return path
 
     def solver(self, history: History, identity: dict[str, Any]) -> Any:
-        """Builds the solver with the callbacks that every run has. Their order matters: a checkpoint holds the
-        epoch's row, and a stop comes after the checkpoint."""
+        """Builds the solver with the callbacks that every run has.
+
+        Their order matters: a checkpoint holds the
+        epoch's row, and a stop comes after the checkpoint.
+        """
         checkpoints = Checkpoints(self.folder.checkpoints, identity, self.world)
         own = [build(self.config, f"callbacks.{name}") for name in self.config.callbacks]
         on_terminal = sys.stdout.isatty()
-        progress: list[Callback] = [] if on_terminal else [LineProgress()]
+        every_steps = self.config.trainer.log_every_n_steps
+        progress: list[Callback] = [] if on_terminal else [LineProgress(every_steps)]
         return build(
             self.config,
             "solver",
@@ -164,7 +177,9 @@ class _Run:
     def finish(
         self, task: Task, source: Source, metrics: dict[str, float], provenance: dict[str, Any]
     ) -> None:
-        """Predictions, figures and the report; ``metrics.json`` last, since it says that the run is complete."""
+        """Predictions, figures and the report; ``metrics.json`` last, since it says that the run is
+        complete.
+        """
         task = task.eval()
         build(
             self.config,
@@ -174,18 +189,25 @@ class _Run:
             output=self.folder.predictions,
             provenance=provenance,
         )
-        captions: dict[str, str] = build(
-            self.config, "figures", task=task, source=source, folder=self.folder.figures
-        )
-        learning_curves(self.folder.history, self.folder.figures / "learning_curves.png")
+        folder = self.folder.figures
+        captions = build(self.config, "figures", task=task, source=source, folder=folder)
+        learning_curves(self.folder.history, folder / "learning_curves.png")
         captions["learning_curves.png"] = "Loss and scores after each epoch."
-        write_report(self.folder, self.config, metrics, source.report(), captions, provenance)
+        write_report(
+            self.folder.report,
+            self.config.app,
+            OmegaConf.to_yaml(self.config),
+            metrics,
+            source.report(),
+            {folder / name: caption for name, caption in captions.items()},
+            provenance,
+        )
         write_json(self.folder.metrics, metrics)
 
 
 def peak_bytes() -> int:
     """The most memory that this process has held: on its GPU where it uses one, else resident."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.max_memory_allocated():
         return torch.cuda.max_memory_allocated()
     scale = 1 if sys.platform == "darwin" else 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * scale

@@ -228,7 +228,7 @@ def test_an_unreadable_checkpoint(
         (["schedule.warmup=2"], "schedule.warmup: expected a share of the steps in [0, 1), got 2"),
         (
             ["trainer.limit_val_batches=2.5"],
-            "trainer: lightning.Trainer refused its arguments: You have passed invalid value 2.5 "
+            "trainer: You have passed invalid value 2.5 "
             "for limit_val_batches, it has to be in [0.0, 1.0] or an int.",
         ),
     ],

@@ -31,14 +31,14 @@ class FakeComm:
     def __init__(self, rank: int, size: int, local: FakeComm | None = None) -> None:
         self.rank, self.size, self.local = rank, size, local
 
-    def Split_type(self, kind: int) -> FakeComm:  # noqa: N802
+    def Split_type(self, kind: int) -> FakeComm:
         assert self.local is not None
         return self.local
 
     def bcast(self, value: Any) -> Any:
         return ("node0", 4242) if value is None else value
 
-    def Free(self) -> None:  # noqa: N802
+    def Free(self) -> None:
         pass
 
 

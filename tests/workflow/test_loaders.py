@@ -81,7 +81,7 @@ def test_a_training_batch_does_not_depend_on_the_number_of_ranks(size: int) -> N
 
 def test_training_orders_are_permutations_of_seed_and_epoch() -> None:
     orders = {
-        (seed, epoch): [draw.index for b in batches(20, 4, 0, 1, seed, epoch) for draw in b]
+        (seed, epoch): [draw.sample for b in batches(20, 4, 0, 1, seed, epoch) for draw in b]
         for seed in range(3)
         for epoch in range(3)
     }
@@ -121,7 +121,7 @@ def test_augmentation_is_a_function_of_seed_epoch_and_sample() -> None:
 def test_loaders_give_stacked_batches(workers: int) -> None:
     loaders = Loaders(batch_size=4, workers=workers, seed=0, world=World())
     training = list(loaders.training(Numbered(10)))
-    expected = [[draw.index for draw in b] for b in batches(10, 4, 0, 1, 0)]
+    expected = [[draw.sample for draw in b] for b in batches(10, 4, 0, 1, 0)]
     assert [b["index"].tolist() for b in training] == expected
     evaluation = torch.cat([b["index"] for b in loaders.evaluation(Numbered(10))])
     assert evaluation.tolist() == list(range(10))

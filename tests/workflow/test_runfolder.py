@@ -13,7 +13,7 @@ import torch
 from omegaconf import DictConfig, OmegaConf
 
 from scadl_core.errors import RunError
-from scadl_core.workflow.files import write_json
+from scadl_core.files import write_json
 from scadl_core.workflow.runfolder import RunFolder, differences, new_name, unfinished
 
 
@@ -28,15 +28,19 @@ def refusal(function: Any, *arguments: Any, **named: Any) -> str:
 
 
 def begun(path: Path, **values: Any) -> RunFolder:
+    """The folder of a run that was begun, and is in nobody's use."""
     folder = RunFolder(path)
-    folder.begin(config(**values), resume=False)
+    folder.open(config(**values), resume=False)
+    folder.begin(config(**values), {"command": "a", "data": {"x.nc": "11"}})
+    folder.close()
     return folder
 
 
 def test_a_new_run_has_its_parts_and_its_configuration(tmp_path: Path) -> None:
     folder = begun(tmp_path / "deep" / "run", seed=5)
     there = sorted(p.name for p in folder.path.iterdir())
-    assert there == [".lock", "checkpoints", "config.yaml", "figures", "predictions"]
+    parts = ["checkpoints", "config.yaml", "figures", "predictions", "provenance.json"]
+    assert there == [".lock", *parts]
     assert folder.load_config() == config(seed=5)
     assert (folder.exists, folder.is_complete, folder.last_checkpoint) == (True, False, None)
 
@@ -44,7 +48,7 @@ def test_a_new_run_has_its_parts_and_its_configuration(tmp_path: Path) -> None:
 def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
     begun(tmp_path / "run")
     again = RunFolder(tmp_path / "run")
-    assert refusal(again.begin, config(), resume=False) == (
+    assert refusal(again.open, config(), resume=False) == (
         f"run folder {tmp_path / 'run'} already holds a run; choose another run.dir, leave it out "
         "for a new folder, or continue that run with resume=auto"
     )
@@ -53,12 +57,13 @@ def test_an_existing_run_is_not_overwritten(tmp_path: Path) -> None:
 def test_it_is_taken_up_again_only_as_it_was(tmp_path: Path) -> None:
     begun(tmp_path / "run")
     other = RunFolder(tmp_path / "run")
-    assert refusal(other.begin, config(seed=1), resume=True) == (
+    assert refusal(other.open, config(seed=1), resume=True) == (
         f"run folder {tmp_path / 'run'} holds a run with another seed (0, now 1); "
         "resume it as it was, or choose another run.dir"
     )
     same = RunFolder(tmp_path / "run")
-    same.begin(config(run={"dir": "x"}, resume="auto"), resume=True)
+    same.open(config(run={"dir": "x"}, resume="auto"), resume=True)
+    same.close()
     assert same.load_config() == config()
 
 
@@ -67,27 +72,36 @@ def test_another_process_in_it_is_noticed(tmp_path: Path) -> None:
     child = os.fork()
     if child == 0:
         first = begun(tmp_path / "run")
-        assert first.exists
+        first.open(config(), resume=True)
         os.write(begun_pipe[1], b"x")
         os.read(end_pipe[0], 1)
         os._exit(0)
     os.read(begun_pipe[0], 1)
     second = RunFolder(tmp_path / "run")
     try:
-        assert refusal(second.begin, config(), resume=True) == (
+        assert refusal(second.open, config(), resume=True) == (
             f"run folder {tmp_path / 'run'} is in use by another process; "
             "wait for it or choose another run.dir"
         )
     finally:
         os.write(end_pipe[1], b"x")
         os.waitpid(child, 0)
-    RunFolder(tmp_path / "run").begin(config(), resume=True)  # the lock ended with the process
+    after = RunFolder(tmp_path / "run")
+    after.open(config(), resume=True)  # the lock ended with the process
+    after.close()
+
+
+def test_a_mistake_before_the_run_began_leaves_no_trace(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    folder.open(config(), resume=False)
+    folder.close()
+    assert not folder.path.exists()
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     path = tmp_path / "file" / "run"
-    assert refusal(RunFolder(path).begin, config(), resume=False) == (
+    assert refusal(RunFolder(path).open, config(), resume=False) == (
         f"run folder {path}: cannot be written (Not a directory); "
         "set run.dir or paths.runs to a folder that you can write to"
     )
@@ -155,21 +169,20 @@ def test_loading_executes_nothing(tmp_path: Path) -> None:
 
 def test_provenance_is_kept_and_added_to(tmp_path: Path) -> None:
     folder = begun(tmp_path / "run")
-    folder.add_provenance({"command": "a", "data": {"x.nc": "11"}})
-    folder.add_provenance({"command": "b", "data": {"x.nc": "11"}})
-    folder.add_provenance({"command": "c", "data": {"x.nc": "11"}})
+    for command in ("b", "c"):
+        folder.begin(config(), {"command": command, "data": {"x.nc": "11"}})
     assert json.loads(folder.provenance.read_text()) == {
         "command": "a",
         "data": {"x.nc": "11"},
-        "resumed": [{"command": c, "data": "as above"} for c in ("b", "c")],
+        "resumed": [{"command": "b"}, {"command": "c"}],
     }
     for data, which in (
         ({"x.nc": "22"}, "x.nc"),
-        ({"x.nc": "11", "y.nc": "1"}, "other files"),
-        ({}, "other files"),
+        ({"x.nc": "11", "y.nc": "1"}, "y.nc"),
+        ({}, "x.nc"),
     ):
-        assert refusal(folder.add_provenance, {"command": "d", "data": data}) == (
-            f"run folder {folder.path}: the data have changed since this run was begun ({which}); "
+        assert refusal(folder.begin, config(), {"command": "d", "data": data}) == (
+            f"run folder {folder.path}: {which} has changed since this run was begun; "
             "start a new run"
         )
 

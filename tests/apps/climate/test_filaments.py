@@ -6,8 +6,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-
-from apps.climate import filaments
 from apps.climate.filaments import (
     DRY_JET,
     MOIST_PLUME,
@@ -16,6 +14,8 @@ from apps.climate.filaments import (
     FilamentKind,
     add_filaments,
 )
+
+from apps.climate import filaments
 from apps.climate.weather import Grid, Weather
 
 GRID = Grid.regular(96, 144)

@@ -2,10 +2,9 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from apps.climate.statistics import Statistics
 from hypothesis import given
 from hypothesis import strategies as st
-
-from apps.climate.statistics import Statistics
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 6))

@@ -6,9 +6,9 @@ import dataclasses
 
 import numpy as np
 import pytest
+from apps.climate.vortices import CYCLONE, add_lows, holland
 
 from apps.climate import vortices
-from apps.climate.vortices import CYCLONE, add_lows, holland
 from apps.climate.weather import AIR_DENSITY_KG_M3, Grid, background
 
 FINE = Grid.regular(721, 1440)  # 28 km

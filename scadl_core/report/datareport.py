@@ -1,4 +1,6 @@
-"""What was found in a user's files, in words and tables: printed by ``scadl check``, kept in every run's report."""
+"""What was found in a user's files, in words and tables: printed by ``scadl check``, kept in every
+run's report.
+"""
 
 from __future__ import annotations
 

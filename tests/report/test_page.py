@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from scadl_core.workflow.datareport import DataReport, Table
-from scadl_core.workflow.report import (
+from scadl_core.report.datareport import DataReport, Table
+from scadl_core.report.page import (
     cards,
     readable_bytes,
     readable_seconds,
@@ -65,7 +65,9 @@ def write(tmp_path: Path, files: int = 1) -> str:
         "data": {f"{n}{HOSTILE}": "11" for n in range(files)},
     }
     config = OmegaConf.create({"app": "climate", "data": {"path": HOSTILE.replace("{", "(")}})
-    write_report(folder, config, METRICS, data, {"a.png": HOSTILE}, provenance)
+    figures = {folder.figures / "a.png": HOSTILE}
+    text = OmegaConf.to_yaml(config)
+    write_report(folder.report, "climate", text, METRICS, data, figures, provenance)
     return folder.report.read_text(encoding="utf-8")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import yaml
 
-from scadl_core.workflow.check import data_yaml
+from scadl_core.cli.check import data_yaml
 
 Scadl = Callable[..., Any]
 

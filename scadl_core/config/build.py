@@ -11,11 +11,10 @@ from typing import Any
 
 from hydra.errors import HydraException
 from hydra.utils import instantiate
-from lightning.fabric.utilities.exceptions import MisconfigurationException
 from omegaconf import DictConfig, OmegaConf
 
+from scadl_core.config.apps import find_app
 from scadl_core.errors import ConfigError, ScadlError, nearest
-from scadl_core.workflow.apps import find_app
 
 _TRUSTED = (
     "torch",
@@ -25,7 +24,8 @@ _TRUSTED = (
     "pytorch_optimizer",
     "scadl_core",
 )
-# Keys beside a _target_ that are not its arguments: Hydra's, and data.sample, which pipeline.make_source takes out.
+# Keys beside a _target_ that are not its arguments: Hydra's, and data.sample, which
+# pipeline.make_source takes out.
 _CONTROLS = {"_target_", "_partial_", "_recursive_", "_convert_", "_args_", "sample"}
 
 
@@ -41,12 +41,14 @@ def build(config: DictConfig, key: str, **arguments: Any) -> Any:
         The object; with ``_partial_: true`` a callable that still takes arguments.
 
     Raises:
-        ConfigError: A target that is not allowed or not found, an argument it does not take or refuses.
+        ConfigError: A target that is not allowed or not found, an argument it does not take or
+            refuses.
     """
     node = OmegaConf.select(config, key)
     check_targets(node, key, allowed(config))
     with _mistakes(key, node["_target_"]):
-        # Hydra fills in what the configuration says; what only the program knows is handed over as it is.
+        # Hydra fills in what the configuration says; what only the program knows is handed over as
+        # it is.
         factory = Factory(key, node["_target_"], instantiate(node, _convert_="all", _partial_=True))
     return factory if node.get("_partial_") else factory(**arguments)
 
@@ -78,14 +80,16 @@ class Factory:
 
 @contextmanager
 def _mistakes(key: str, target: str) -> Iterator[None]:
-    """What a constructor refuses is the configuration's mistake; an error inside a called function is a defect."""
+    """What a constructor refuses is the configuration's mistake; an error inside a called function
+    is a defect.
+    """
     try:
         yield
-    except (HydraException, MisconfigurationException, TypeError, ValueError) as error:
+    except (HydraException, TypeError, ValueError) as error:
         cause = error.__cause__ if isinstance(error, HydraException) else error
         if isinstance(cause, ScadlError):
             raise cause from None
-        refused = isinstance(cause, (MisconfigurationException, TypeError, ValueError))
+        refused = isinstance(cause, (TypeError, ValueError))
         if refused and inspect.isclass(pydoc.locate(target)):
             reason = " ".join(str(cause).split())
             raise ConfigError(f"{key}: {target} refused its arguments: {reason}") from error
@@ -93,7 +97,9 @@ def _mistakes(key: str, target: str) -> Iterator[None]:
 
 
 def allowed(config: DictConfig) -> list[str]:
-    """The packages beyond the trusted ones that this configuration may name: the chosen app and ``build.allow``."""
+    """The packages beyond the trusted ones that this configuration may name: the chosen app and
+    ``build.allow``.
+    """
     return [find_app(config.app).module, *config.build.allow]
 
 
@@ -119,7 +125,7 @@ def targets(node: Any, key: str) -> Iterator[tuple[str, DictConfig]]:
             yield key, node
         for name in node:
             if not OmegaConf.is_missing(node, name):
-                yield from targets(node[name], f"{key}.{name}")
+                yield from targets(node[name], f"{key}.{name!s}")
     elif OmegaConf.is_list(node) and not node._is_none() and not node._is_missing():
         for number, item in enumerate(node):
             yield from targets(item, f"{key}[{number}]")
@@ -128,8 +134,10 @@ def targets(node: Any, key: str) -> Iterator[tuple[str, DictConfig]]:
 def locate(target: str, key: str, allow: list[str]) -> Any:
     """Imports what a ``_target_`` names, if its package may be named.
 
-    A name can lead out of its package (``torch.os.system``), so the module in which the found object was defined
-    counts, not the path to it. Of foreign packages only classes are taken: their functions load and run files.
+    A name can lead out of its package (``torch.os.system``), so the module in which the found
+    object was defined
+    counts, not the path to it. Of foreign packages only classes are taken: their functions load and
+        run files.
 
     Args:
         target: A dotted name.
@@ -146,12 +154,13 @@ def locate(target: str, key: str, allow: list[str]) -> Any:
     if found is None:
         raise ConfigError(f"{key}._target_: there is no {target!r}")
     own = ("scadl_core", *allow)
-    if not (inspect.isclass(found) or _within(getattr(found, "__module__", "") or "", own)):
+    if not (inspect.isclass(found) or _within(str(getattr(found, "__module__", "")), own)):
         raise ConfigError(
             f"{key}._target_: {target!r} is not a class; " + _refusal(target, key, own)
         )
-    if not _within(found.__module__, packages):
-        raise ConfigError(_refusal(f"{found.__module__}.{found.__qualname__}", key, packages))
+    home = str(getattr(found, "__module__", ""))
+    if not _within(home, packages):
+        raise ConfigError(_refusal(f"{home}.{target.rpartition('.')[2]}", key, packages))
     return found
 
 

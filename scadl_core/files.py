@@ -15,7 +15,8 @@ def written_aside(path: Path) -> Iterator[Path]:
     """Gives a path beside the wanted one; on success syncs it to disk and renames it into place.
 
     Args:
-        path: Where the file shall be. Its folder must exist. An older file there stays until the rename.
+        path: Where the file shall be. Its folder must exist. An older file there stays until the
+            rename.
 
     Yields:
         A path in the same folder to write to. It keeps the suffix, which some writers go by.
@@ -24,7 +25,7 @@ def written_aside(path: Path) -> Iterator[Path]:
     try:
         yield aside
         _sync(aside)
-        os.replace(aside, path)
+        aside.replace(path)
         _sync(path.parent)
     finally:
         aside.unlink(missing_ok=True)

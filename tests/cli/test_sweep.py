@@ -13,9 +13,9 @@ import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
-from scadl_core.workflow.files import write_json, write_text
+from scadl_core.cli.sweep import summarise
+from scadl_core.files import write_json, write_text
 from scadl_core.workflow.runfolder import RunFolder
-from scadl_core.workflow.sweep import summarise
 
 Scadl = Callable[..., Any]
 

@@ -4,61 +4,58 @@ from __future__ import annotations
 
 import base64
 import json
+from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
-from omegaconf import DictConfig, OmegaConf
 
-from scadl_core.workflow.datareport import DataReport
-from scadl_core.workflow.files import write_text
-from scadl_core.workflow.runfolder import RunFolder
+from scadl_core.files import write_text
+from scadl_core.report.datareport import DataReport
 
 _FILES_SHOWN = 20
 
 
 def write_report(
-    folder: RunFolder,
-    config: DictConfig,
+    page: Path,
+    app: str,
+    config: str,
     metrics: dict[str, float],
     data: DataReport,
-    captions: dict[str, str],
+    figures: dict[Path, str],
     provenance: dict[str, Any],
 ) -> None:
-    """Writes ``report.html``.
+    """Writes the page of a run.
 
     Args:
-        folder: The run folder; its figures are put into the page.
-        config: The resolved configuration.
+        page: Where to, in the run folder.
+        app: The pipeline.
+        config: The resolved configuration, as YAML.
         metrics: What goes into ``metrics.json``.
         data: What was found in the files.
-        captions: The figures to show, by file name, in order.
+        figures: Captions of the PNG files to put into the page, in order.
         provenance: What goes into ``provenance.json``.
     """
-    template = Environment(
-        loader=PackageLoader("scadl_core.workflow", "."), autoescape=True
-    ).get_template("report.html.j2")
+    loader = PackageLoader("scadl_core.report", ".")
+    template = Environment(loader=loader, autoescape=True).get_template("page.html.j2")
     shown = dict(list(provenance["data"].items())[:_FILES_SHOWN])
     if len(shown) < len(provenance["data"]):
         shown["..."] = f"{len(provenance['data']) - len(shown)} more in provenance.json"
-    page = template.render(
-        title=f"ScaDL {config.app}: {folder.path.name}",
-        app=config.app,
-        folder=folder.path,
+    text = template.render(
+        title=f"ScaDL {app}: {page.parent.name}",
+        app=app,
+        folder=page.parent,
         cards=cards(metrics),
         scores=scorecard(metrics),
         figures=[
-            {
-                "data": base64.b64encode((folder.figures / name).read_bytes()).decode(),
-                "caption": caption,
-            }
-            for name, caption in captions.items()
+            {"data": base64.b64encode(path.read_bytes()).decode(), "caption": caption}
+            for path, caption in figures.items()
         ],
         data=data,
-        config=OmegaConf.to_yaml(config),
+        config=config,
         provenance=provenance,
         provenance_text=json.dumps({**provenance, "data": shown}, indent=2, default=str),
     )
-    write_text(folder.report, page)
+    write_text(page, text)
 
 
 def scorecard(metrics: dict[str, float]) -> list[tuple[str, float, float | None]]:

@@ -1,7 +1,8 @@
-"""Finds the pipelines. None is registered: a pipeline is a folder.
+"""Finds the pipelines.
 
-Looked for in the namespace package ``apps`` (the installed ones and ``./apps`` of the working directory) and in the
-entry-point group ``scadl.apps`` of other distributions. Names are listed; a module is imported only when chosen.
+None is registered: a pipeline is a folder. Looked for in the namespace package ``apps`` (the
+installed ones and ``./apps`` of the working directory) and in the entry-point group ``scadl.apps``
+of other distributions. Names are listed; a module is imported only when chosen.
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ class App:
             if (Path(folder) / "configs" / f"{self.name}.yaml").is_file():
                 return Path(folder) / "configs"
         raise ConfigError(
-            f"the app {self.name!r} ({self.module}) has no configs/{self.name}.yaml; write its front page, "
+            f"the app {self.name!r} ({self.module}) has no configs/{self.name}.yaml; write its "
+            "front page, "
             "see 'Adding a pipeline' in the README"
         )
 

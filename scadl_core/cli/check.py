@@ -1,4 +1,6 @@
-"""``scadl check``: reads a user's files, says what is in them, and writes the configuration that trains on them."""
+"""``scadl check``: reads a user's files, says what is in them, and writes the configuration that
+trains on them.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,17 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from scadl_core.comm import World
+from scadl_core.config.build import allowed, locate
 from scadl_core.errors import ConfigError, DataError
-from scadl_core.workflow.build import allowed, locate
-from scadl_core.workflow.files import write_text
+from scadl_core.files import write_text
 from scadl_core.workflow.pipeline import make_source, resolve
 
 CONFIG_DIR = Path("scadl_configs")
 
 
 def check(config: DictConfig, console: Console) -> bool:
-    """Checks the configured data; where they are not what the configuration says, looks what they offer instead.
+    """Checks the configured data; where they are not what the configuration says, looks what they
+    offer instead.
 
     Args:
         config: The composed configuration; of ``data`` only the path has to be there.
@@ -71,7 +74,8 @@ def check(config: DictConfig, console: Console) -> bool:
     console.print(f"written: {path}", highlight=False, markup=False)
     if path.parent.name == "data":
         console.print(
-            f"train on it: scadl train {config.app} --config-dir {path.parent.parent} data={path.stem}",
+            f"train on it: scadl train {config.app} --config-dir {path.parent.parent} "
+            f"data={path.stem}",
             highlight=False,
             markup=False,
             soft_wrap=True,
@@ -91,12 +95,14 @@ def data_yaml(
         mistake: Why the configuration from which the values come did not fit, if it did not.
     """
     lines = [
-        f"# Data of yours for `scadl {app}`, written by `scadl check`. Edit freely; every key can be overridden."
+        f"# Data of yours for `scadl {app}`, written by `scadl check`. Edit freely; every key can "
+        "be overridden."
     ]
     lines += [f"# {name}: {' '.join(str(value).split())}" for name, value in facts.items()]
     if mistake is not None:
         lines += [
-            "# Proposed from what the files offer: look over inputs, target and classes before training."
+            "# Proposed from what the files offer: look over inputs, target and classes before "
+            "training."
         ]
     for name, value in values.items():
         text = OmegaConf.to_yaml(OmegaConf.create({name: value})).rstrip()

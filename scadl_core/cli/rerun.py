@@ -43,7 +43,8 @@ def rerun(path: Path, console: Console) -> float:
     old_data, new_data = (json.loads(f.provenance.read_text())["data"] for f in (folder, new))
     if old_data != new_data:
         raise DataError(
-            f"the data differ from those of {path}; its scores cannot be compared with those in {new.path}"
+            f"the data differ from those of {path}; its scores cannot be compared with those in "
+            f"{new.path}"
         )
     table = Table(
         "metric",

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from scadl_core.workflow.files import write_json, write_text, written_aside
+from scadl_core.files import write_json, write_text, written_aside
 
 
 def names(folder: Path) -> list[str]:

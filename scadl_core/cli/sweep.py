@@ -1,4 +1,6 @@
-"""Many runs from one command line (``-m``), by Hydra's launchers and sweepers, and their summary."""
+"""Many runs from one command line (``-m``), by Hydra's launchers and sweepers, and their
+summary.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from scadl_core.comm import World
+from scadl_core.config.apps import App
+from scadl_core.config.compose import hydra_for, parse, require
 from scadl_core.errors import ConfigError, RunError
-from scadl_core.workflow.apps import App
-from scadl_core.workflow.compose import hydra_for, parse, require
 from scadl_core.workflow.runfolder import RunFolder, differences, new_name
 from scadl_core.workflow.train import train
 
@@ -85,7 +87,8 @@ def sweep(
 
 
 def summarise(folder: Path, console: Console) -> None:
-    """Prints the test scores of the runs below a folder, and where only the seed differs their mean and spread.
+    """Prints the test scores of the runs below a folder, and where only the seed differs their mean
+    and spread.
 
     Args:
         folder: A sweep's folder.

@@ -1,8 +1,9 @@
 """From what a person typed to one checked configuration.
 
-Hydra composes; this module knows where the configurations are and turns every mistake into one message: a misspelt
-key is answered with the closest one (also behind ``+``, where Hydra would accept it silently), a value of the wrong
-type names its key, and all missing values are listed at once.
+Hydra composes; this module knows where the configurations are and turns every mistake into one
+message: a misspelt key is answered with the closest one (also behind ``+``, where Hydra would
+accept it silently), a value of the wrong type names its key, and all missing values are listed at
+once.
 """
 
 from __future__ import annotations
@@ -24,9 +25,9 @@ from hydra.plugins.search_path_plugin import SearchPathPlugin
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 
+from scadl_core.config.apps import App
+from scadl_core.config.build import allowed, check_targets
 from scadl_core.errors import ConfigError, nearest
-from scadl_core.workflow.apps import App
-from scadl_core.workflow.build import allowed, check_targets
 
 _PACKAGE = Path(__file__).resolve().parents[1]
 # In a wheel the shared groups lie inside the package, in a checkout beside it.
@@ -84,7 +85,8 @@ def compose_run(app: App, overrides: Sequence[str], config_dir: Path | None = No
 
     Args:
         app: The pipeline.
-        overrides: Hydra overrides; of a sweep the first choice of each is composed and all are checked for their key.
+        overrides: Hydra overrides; of a sweep the first choice of each is composed and all are
+            checked for their key.
         config_dir: A further folder of choices.
 
     Returns:
@@ -111,7 +113,8 @@ def compose_run(app: App, overrides: Sequence[str], config_dir: Path | None = No
 def override_stored(
     stored: DictConfig, app: App, overrides: Sequence[str], config_dir: Path | None = None
 ) -> DictConfig:
-    """Applies overrides to the configuration of a finished run, by the same rules as :func:`compose_run`.
+    """Applies overrides to the configuration of a finished run, by the same rules as
+    :func:`compose_run`.
 
     Args:
         stored: The resolved configuration in the run folder.
@@ -161,7 +164,8 @@ def require(config: DictConfig, *sections: str) -> None:
 
 
 def check_values(overrides: Sequence[Override], base: DictConfig, config: DictConfig) -> None:
-    """Checks what the overrides did: types as before, and every ``_target_`` takes what it is given.
+    """Checks what the overrides did: types as before, and every ``_target_`` takes what it is
+    given.
 
     Args:
         overrides: The parsed overrides that set values.
@@ -242,7 +246,7 @@ def first_choice(override: Override) -> Override:
 def leaves(config: DictConfig, prefix: str = "") -> Iterator[str]:
     """The full keys of a configuration, inner nodes included."""
     for name in config:
-        key = f"{prefix}{name}"
+        key = f"{prefix}{name!s}"
         yield key
         node = config._get_node(name)
         if isinstance(node, DictConfig) and not node._is_none() and not node._is_missing():
@@ -280,7 +284,9 @@ def _is_hydras(override: Override) -> bool:
 
 
 def _closest(key: str, keys: Sequence[str]) -> str:
-    """The end of a message about an unknown key: looks among its siblings, then over all by last word, then by all."""
+    """The end of a message about an unknown key: looks among its siblings, then over all by last
+    word, then by all.
+    """
     parent, _, last = key.rpartition(".")
     siblings = [k for k in keys if k.rpartition(".")[0] == parent]
     for known in (siblings, keys):
@@ -311,7 +317,9 @@ def _check_type(key: str, default: Any, value: Any) -> None:
 
 
 def _check_home(override: Override, base: DictConfig, config: DictConfig) -> None:
-    """A key added with ``+`` needs somebody who reads it: an argument of a ``_target_``, or an object of its own."""
+    """A key added with ``+`` needs somebody who reads it: an argument of a ``_target_``, or an
+    object of its own.
+    """
     key = override.key_or_group
     if not (override.is_add() or override.is_force_add()) or key in leaves(base):
         return

@@ -11,7 +11,8 @@ from matplotlib.figure import Figure
 
 
 def learning_curves(history: Path, path: Path) -> None:
-    """Draws every column of ``metrics.csv`` that was measured on both splits, and the rest of the validation.
+    """Draws every column of ``metrics.csv`` that was measured on both splits, and the rest of the
+    validation.
 
     Args:
         history: The CSV file, one row an epoch.

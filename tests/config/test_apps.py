@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from scadl_core.config.apps import App, find_app, find_apps
 from scadl_core.errors import ConfigError
-from scadl_core.workflow.apps import App, find_app, find_apps
 
 
 @pytest.fixture

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from scadl_core.errors import ConfigError
-from scadl_core.workflow.apps import find_app
-from scadl_core.workflow.compose import (
+from scadl_core.config.apps import find_app
+from scadl_core.config.compose import (
     choices,
     compose_run,
     first_choice,
@@ -20,6 +19,7 @@ from scadl_core.workflow.compose import (
     parse,
     require,
 )
+from scadl_core.errors import ConfigError
 
 
 def compose(*overrides: str, config_dir: Path | None = None) -> Any:
