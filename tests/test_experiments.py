@@ -11,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from scadl_core.config.apps import find_app
 from scadl_core.config.compose import compose_run, require
-from scadl_core.workflow.runfolder import RunFolder
+from scadl_core.record.runfolder import RunFolder
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = sorted(ROOT.glob("apps/*/configs/experiment/*.yaml"))

@@ -18,7 +18,7 @@ from apps.climate.catalogue import Catalogue, Paths, find_files
 from apps.climate.propose import propose
 from apps.climate.splits import SPLITS, check_split, instant, split_samples
 from scadl_core.errors import ConfigError, DataError
-from scadl_core.report.datareport import DataReport, Table
+from scadl_core.record.datareport import DataReport, Table
 
 IGNORED = -1  # label of a pixel with a missing input or a missing label
 Sample = dict[str, NDArray]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,16 +11,21 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
-
 from scadl_core.report.plots import confusion_matrix
+
 from scadl_core.workflow.contracts import Source
 
 BACKGROUND, MISSING = "#f3f1ec", "#bdbdbd"
-COLOURS = "#c8443c #2f6db3 #3f9a5a #8a5fb0 #d99a2b #4bb3b8 #7a6652".split()  # of classes 1..
-ERRORS = {"right": "#4c8c5b", "missed or other event": "#d9822b", "false event": "#7b4fa3"}
-MAP_INCHES = 5.2  # width of a map; it is as high as its shape asks, within these
-MAP_HEIGHTS = (1.6, 5.2)
-MOST_READ = 50
+EVENTS = ("#c8443c", "#2f6db3", "#3f9a5a", "#8a5fb0", "#d99a2b", "#4bb3b8", "#7a6652")
+ERRORS = {  # by number, see `_errors`
+    "background": BACKGROUND,
+    "event found": "#4c8c5b",
+    "missed or other": "#d9822b",
+    "false alarm": "#7b4fa3",
+}
+MOST_READ = 50  # maps, in search of the most eventful
+ROWS = ((2, 2), (2, 3), (3, 3), (2, 2, 3), (3, 2, 3), (3, 3, 3))  # panels by row; of 1..6 inputs
+WIDTH_INCHES = 11
 
 
 def draw(task: Any, source: Source, folder: Path, num_samples: int) -> dict[str, str]:
@@ -36,19 +40,90 @@ def draw(task: Any, source: Source, folder: Path, num_samples: int) -> dict[str,
     Returns:
         Captions by file name.
     """
-    captions, samples = {}, source.samples("test")
+    captions, samples, inputs = {}, source.samples("test"), task.facts["inputs"]
     read = range(min(len(samples), MOST_READ if num_samples else 0))
     events = [int((samples.read(index, None)["label_HW"] > 0).sum()) for index in read]
+    shown = "inputs" if len(inputs) <= len(ROWS) else f"{len(ROWS)} of {len(inputs)} inputs"
     for number, index in enumerate(sorted(np.argsort(events)[::-1][:num_samples].tolist()), 1):
         name = f"map_{number}.png"
         _draw_sample(task, samples.read(index, None), folder / name)
-        captions[name] = f"Test sample {index}: inputs, labels, prediction, and where they differ."
+        captions[name] = f"Test sample {index}: {shown}, labels, prediction, where they differ."
     name, matrix_KK = "confusion_matrix.png", task.confusion.area_KK.cpu().numpy()
     confusion_matrix(matrix_KK, task.facts["classes"], folder / name)
     return captions | {name: "Confusion matrix of the test split, pixels weighted by area."}
 
 
 def _draw_sample(task: Any, sample: dict[str, NDArray[Any]], path: Path) -> None:
-    """Inputs on the left of each row or above, then labels, prediction and errors together."""
     facts, label_HW = task.facts, sample["label_HW"]
     class_HW = task.probabilities(sample["image_CHW"], facts["periodic"]).argmax(0)
+    inputs = list(zip(facts["inputs"], facts["units"], sample["image_CHW"], strict=True))
+    inputs, colours = inputs[: len(ROWS)], (BACKGROUND, *EVENTS * len(facts["classes"]))
+    figure, panels = _panels(facts, len(inputs))
+    for name, unit, values_HW in inputs:
+        _draw_input(next(panels), facts, name, unit, values_HW)
+    classes = dict(zip(facts["classes"], colours, strict=False))
+    _draw_classes(next(panels), facts, "labels", label_HW, classes)
+    _draw_classes(next(panels), facts, "prediction", class_HW, classes)
+    _draw_classes(next(panels), facts, "errors", _errors(label_HW, class_HW), ERRORS)
+    figure.savefig(path, dpi=110)
+
+
+def _panels(facts: dict[str, Any], inputs: int) -> tuple[Figure, Any]:
+    """Full rows, as high as the map asks."""
+    rows = ROWS[inputs - 1]
+    aspect = np.clip(np.ptp(facts["latitude_H"]) / np.ptp(facts["longitude_W"]), 0.3, 1.0)
+    heights = [0.85 * WIDTH_INCHES / count * aspect + 0.7 for count in rows]
+    figure = Figure(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained")
+    grid = figure.add_gridspec(len(rows), 6, height_ratios=heights)
+    cells = [
+        grid[row, start : start + 6 // count]
+        for row, count in enumerate(rows)
+        for start in range(0, 6, 6 // count)
+    ]
+    return figure, map(figure.add_subplot, cells)
+
+
+def _errors(label_HW: NDArray[Any], class_HW: NDArray[Any]) -> NDArray[np.int64]:
+    right = class_HW == label_HW
+    kinds = np.where(right, (label_HW > 0).astype(int), np.where(label_HW > 0, 2, 3))
+    return np.where(label_HW < 0, -1, kinds)
+
+
+def _draw_input(
+    axes: Axes, facts: dict[str, Any], name: str, unit: str, values_HW: NDArray[Any]
+) -> None:
+    valid = values_HW[np.isfinite(values_HW)]
+    low, high = np.percentile(valid, (1, 99)) if valid.size else (0.0, 1.0)
+    signed = low < 0 < high
+    if signed:
+        high = max(-low, high)
+        low = -high
+    colours = {"vmin": low, "vmax": high, "cmap": "RdBu_r" if signed else "viridis"}
+    mesh = axes.pcolormesh(facts["longitude_W"], facts["latitude_H"], values_HW, **colours)
+    axes.figure.colorbar(mesh, ax=axes, label=unit, pad=0.01, aspect=30)
+    _label(axes, name)
+
+
+def _draw_classes(
+    axes: Axes, facts: dict[str, Any], title: str, kinds_HW: NDArray[Any], colours: dict[str, str]
+) -> None:
+    values_HW = np.where(kinds_HW < 0, np.nan, kinds_HW)
+    scale = {"vmin": -0.5, "vmax": len(colours) - 0.5, "cmap": ListedColormap([*colours.values()])}
+    axes.pcolormesh(facts["longitude_W"], facts["latitude_H"], values_HW, **scale)
+    patches = [
+        Patch(facecolor=colour, edgecolor="grey", label=name.replace("_", " "))
+        for name, colour in colours.items()
+    ]
+    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.1)}
+    axes.legend(handles=patches, ncols=2, fontsize=7, frameon=False, **place)
+    _label(axes, title)
+
+
+def _label(axes: Axes, title: str) -> None:
+    axes.set_title(title, fontsize=10, loc="left")
+    axes.set_facecolor(MISSING)  # shows where there is no value
+    axes.xaxis.set_major_formatter(lambda degree, _: f"{degree % 360:g}°E")
+    axes.yaxis.set_major_formatter(
+        lambda degree, _: f"{abs(degree):g}°{'S' if degree < 0 else 'N'}"
+    )
+    axes.tick_params(labelsize=7)

@@ -11,7 +11,7 @@ import xarray as xr
 from apps.climate.catalogue import Paths, find_files
 from apps.climate.fields import Channel, Field, LevelError, find_field, open_fields
 from scadl_core.errors import DataError
-from scadl_core.report.datareport import DataReport, Table
+from scadl_core.record.datareport import DataReport, Table
 
 LABEL_NAMES = ("labels", "label")
 CLIMATENET_CLASSES = ["background", "tropical_cyclone", "atmospheric_river"]

@@ -190,7 +190,12 @@ def add_filaments(rng: Rng, weather: Weather) -> None:
 
 
 def add_filament(
-    weather: Weather, line: CentreLine, half_width_km: float, wind: float, moisture: float, label: int
+    weather: Weather,
+    line: CentreLine,
+    half_width_km: float,
+    wind: float,
+    moisture: float,
+    label: int,
 ) -> None:
     """Adds wind in m/s and moisture in kg/m2 along a line, and labels it unless its label is 0."""
     way_W = np.mod(weather.longitude_W - line.longitude, 360) / line.length

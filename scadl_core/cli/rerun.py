@@ -11,8 +11,8 @@ from rich.table import Table
 
 from scadl_core.comm import World
 from scadl_core.errors import DataError
-from scadl_core.workflow.provenance import git_state, versions
-from scadl_core.workflow.runfolder import RunFolder
+from scadl_core.record.provenance import git_state, versions
+from scadl_core.record.runfolder import RunFolder
 from scadl_core.workflow.train import choose_folder, train
 
 # Measures of the machine, which differ from run to run.

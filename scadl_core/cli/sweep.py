@@ -22,7 +22,7 @@ from scadl_core.comm import World
 from scadl_core.config.apps import App
 from scadl_core.config.compose import hydra_for, parse, require
 from scadl_core.errors import ConfigError, RunError
-from scadl_core.workflow.runfolder import RunFolder, differences, new_name
+from scadl_core.record.runfolder import RunFolder, differences, new_name
 from scadl_core.workflow.train import train
 
 

@@ -15,7 +15,7 @@ from scadl_core.config.compose import choices, compose_run, require
 from scadl_core.errors import ConfigError
 
 if TYPE_CHECKING:  # what a verb needs is imported when it is called
-    from scadl_core.workflow.runfolder import RunFolder
+    from scadl_core.record.runfolder import RunFolder
 
 __all__ = ["check", "config", "doctor", "evaluate", "list_", "predict", "rerun", "train"]
 

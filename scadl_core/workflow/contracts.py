@@ -25,7 +25,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from scadl_core.report.datareport import DataReport
+from scadl_core.record.datareport import DataReport
 
 
 class Samples(Protocol):

@@ -14,10 +14,10 @@ from scadl_core.config.build import build
 from scadl_core.config.compose import override_stored, parse, require
 from scadl_core.errors import ConfigError, LaunchError, RunError
 from scadl_core.files import write_json
+from scadl_core.record.provenance import command_line, describe, fingerprints
+from scadl_core.record.runfolder import RunFolder
 from scadl_core.workflow.loaders import Loaders
 from scadl_core.workflow.pipeline import make_source, resolve, restore_task
-from scadl_core.workflow.provenance import command_line, describe, fingerprints
-from scadl_core.workflow.runfolder import RunFolder
 
 
 def load_run(

@@ -83,7 +83,7 @@ def restore_task(config: DictConfig, checkpoint: dict[str, Any], world: World) -
 
     Args:
         config: The run's configuration.
-        checkpoint: What :meth:`scadl_core.workflow.runfolder.RunFolder.load_checkpoint` gave.
+        checkpoint: What :meth:`scadl_core.record.runfolder.RunFolder.load_checkpoint` gave.
         world: The processes of the run.
 
     Raises:

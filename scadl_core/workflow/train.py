@@ -15,15 +15,15 @@ from omegaconf import DictConfig, OmegaConf
 from scadl_core.comm import World
 from scadl_core.config.build import build
 from scadl_core.files import write_json
-from scadl_core.report.page import write_report
-from scadl_core.report.plots import learning_curves
+from scadl_core.record.plots import learning_curves
+from scadl_core.record.provenance import command_line, describe, fingerprints
+from scadl_core.record.report import write_report
+from scadl_core.record.runfolder import RunFolder, new_name, unfinished
 from scadl_core.workflow.callbacks import Checkpoints, History, LineProgress, StopOnSignal
 from scadl_core.workflow.contracts import Source
 from scadl_core.workflow.interrupts import Interrupts
 from scadl_core.workflow.loaders import Loaders
 from scadl_core.workflow.pipeline import make_source, make_task, resolve
-from scadl_core.workflow.provenance import command_line, describe, fingerprints
-from scadl_core.workflow.runfolder import RunFolder, new_name, unfinished
 from scadl_core.workflow.task import Task
 
 

@@ -20,8 +20,8 @@ import pytest
 from scadl_core.cli import main
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError
+from scadl_core.record.runfolder import RunFolder
 from scadl_core.workflow.gradient import placement
-from scadl_core.workflow.runfolder import RunFolder
 
 
 @pytest.mark.parametrize("key", ["devices", "num_nodes", "strategy", "plugins"])

@@ -15,7 +15,7 @@ from rich.console import Console
 
 from scadl_core.cli.sweep import summarise
 from scadl_core.files import write_json, write_text
-from scadl_core.workflow.runfolder import RunFolder
+from scadl_core.record.runfolder import RunFolder
 
 Scadl = Callable[..., Any]
 

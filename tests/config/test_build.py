@@ -35,7 +35,7 @@ def message(function: Callable[..., Any], *arguments: Any, **named: Any) -> str:
         "torch.load",
         "torch.hub.load",
         "torch.multiprocessing.spawn",
-        "scadl_core.workflow.provenance.subprocess.run",
+        "scadl_core.record.provenance.subprocess.run",
         "scadl_core.files.os.system",
         "scadl_core.config.build.pydoc.locate",
         "apps.hep.model.Net",  # another app

@@ -10,7 +10,7 @@ from typing import Any
 from jinja2 import Environment, PackageLoader
 
 from scadl_core.files import write_text
-from scadl_core.report.datareport import DataReport
+from scadl_core.record.datareport import DataReport
 
 _FILES_SHOWN = 20
 
@@ -35,8 +35,8 @@ def write_report(
         figures: Captions of the PNG files to put into the page, in order.
         provenance: What goes into ``provenance.json``.
     """
-    loader = PackageLoader("scadl_core.report", ".")
-    template = Environment(loader=loader, autoescape=True).get_template("page.html.j2")
+    loader = PackageLoader("scadl_core.record", ".")
+    template = Environment(loader=loader, autoescape=True).get_template("report.html.j2")
     shown = dict(list(provenance["data"].items())[:_FILES_SHOWN])
     if len(shown) < len(provenance["data"]):
         shown["..."] = f"{len(provenance['data']) - len(shown)} more in provenance.json"

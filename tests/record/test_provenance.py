@@ -11,7 +11,7 @@ import pytest
 
 import scadl_core
 from scadl_core.comm import World
-from scadl_core.workflow.provenance import describe, fingerprints, git_state, versions
+from scadl_core.record.provenance import describe, fingerprints, git_state, versions
 
 MIB = 1 << 20
 

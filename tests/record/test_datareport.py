@@ -6,7 +6,7 @@ import io
 
 from rich.console import Console
 
-from scadl_core.report.datareport import DataReport, Table
+from scadl_core.record.datareport import DataReport, Table
 
 
 def test_what_looks_like_markup_is_printed_as_it_is() -> None:

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 from omegaconf import OmegaConf
 
-from scadl_core.report.datareport import DataReport, Table
-from scadl_core.report.page import (
+from scadl_core.record.datareport import DataReport, Table
+from scadl_core.record.report import (
     cards,
     readable_bytes,
     readable_seconds,
     scorecard,
     write_report,
 )
-from scadl_core.workflow.runfolder import RunFolder
+from scadl_core.record.runfolder import RunFolder
 
 HOSTILE = '<script>alert("x")</script>&{{ 7*7 }}.nc'
 METRICS = {

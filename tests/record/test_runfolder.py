@@ -14,7 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from scadl_core.errors import RunError
 from scadl_core.files import write_json
-from scadl_core.workflow.runfolder import RunFolder, differences, new_name, unfinished
+from scadl_core.record.runfolder import RunFolder, differences, new_name, unfinished
 
 
 def config(**values: Any) -> DictConfig:

@@ -1,0 +1,1 @@
+"""What a run leaves behind: its folder, provenance, data report, figures, the report page."""
