@@ -41,8 +41,6 @@ LEVEL_UNITS = {  # a unit in small letters: what it measures, and its size in th
 }
 # netCDF's own fill for floats, which a file need not declare. As large, or infinite, is missing.
 SMALLEST_FILL = 9.969e36
-CLASSIC_NETCDF = (b"CDF\x01", b"CDF\x02")
-HALF_MS = timedelta(milliseconds=500)
 ADVICE = "regrid it to latitude/longitude, for example: cdo remapdis,r360x180 in.nc out.nc"
 
 
@@ -102,20 +100,14 @@ class Field:
 
 @contextmanager
 def open_fields(path: Path, decode_cf: bool = True) -> Iterator[xr.Dataset]:
-    """Opens a file for reading, times undecoded, and closes it.
-
-    Raises:
-        DataError: The file is cut short, damaged, or no NetCDF.
-    """
+    """Opens a file for reading, times undecoded, and closes it; a DataError if it is damaged."""
     with warnings.catch_warnings():
-        # Fills that differ in type only (CMIP6), an illegal fill: xarray does the right thing with
-        # each of them, and says so.
+        # An illegal fill, or fills that differ in type only (CMIP6): xarray does the right thing.
         warnings.simplefilter("ignore", xr.SerializationWarning)
         try:
             with path.open("rb") as stream:
-                if stream.read(4) in CLASSIC_NETCDF:
+                if stream.read(3) == b"CDF":  # beyond its end netCDF reads zeros; SciPy notices
                     stream.seek(0)
-                    # Beyond the end of a classic file netCDF reads zeros; SciPy notices.
                     scipy.io.netcdf_file(stream, mmap=True).close()
             dataset = xr.open_dataset(path, cache=False, decode_times=False, decode_cf=decode_cf)
         except (OSError, ValueError, TypeError, IndexError, RuntimeError) as error:
@@ -202,10 +194,7 @@ def _horizontal(dataset: xr.Dataset, array: xr.DataArray, source: str) -> tuple[
 def _time(
     dataset: xr.Dataset, array: xr.DataArray, rest: list[str], path: Path
 ) -> tuple[str | None, str | None, str, str, tuple[str, ...]]:
-    """The fields of a :class:`Field` from ``time`` on.
-
-    A time along a dimension comes before a scalar, the valid time before another.
-    """
+    """The last five of a :class:`Field`: the best time is along a dimension, then the valid time."""
     names = [name for name in _candidates(dataset, array, "time") if dataset[name].ndim <= 1]
     names = [name for name in names if set(dataset[name].dims) <= set(rest)]
     name = max(names, key=lambda name: (dataset[name].ndim, name == "valid_time"), default=None)
@@ -227,7 +216,7 @@ def _time(
 def _key(time: Any) -> str:
     """A time as text, equal where the instants are: ISO 8601 to the second where it is a date."""
     if isinstance(time, cftime.datetime):  # 32-bit days are off by some ms: round to the second
-        return (time + HALF_MS).isoformat("T", "seconds")
+        return (time + timedelta(milliseconds=500)).isoformat("T", "seconds")
     if isinstance(time, int | float):
         return f"{time:020.6f}"
     return time.decode() if isinstance(time, bytes) else str(time)

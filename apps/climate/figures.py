@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,8 +13,8 @@ from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
-from scadl_core.report.plots import confusion_matrix
 
+from scadl_core.record.plots import confusion_matrix
 from scadl_core.workflow.contracts import Source
 
 BACKGROUND, MISSING = "#f3f1ec", "#bdbdbd"
@@ -68,19 +70,15 @@ def _draw_sample(task: Any, sample: dict[str, NDArray[Any]], path: Path) -> None
     figure.savefig(path, dpi=110)
 
 
-def _panels(facts: dict[str, Any], inputs: int) -> tuple[Figure, Any]:
+def _panels(facts: dict[str, Any], inputs: int) -> tuple[Figure, Iterator[Axes]]:
     """Full rows, as high as the map asks."""
     rows = ROWS[inputs - 1]
     aspect = np.clip(np.ptp(facts["latitude_H"]) / np.ptp(facts["longitude_W"]), 0.3, 1.0)
     heights = [0.85 * WIDTH_INCHES / count * aspect + 0.7 for count in rows]
     figure = Figure(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained")
-    grid = figure.add_gridspec(len(rows), 6, height_ratios=heights)
-    cells = [
-        grid[row, start : start + 6 // count]
-        for row, count in enumerate(rows)
-        for start in range(0, 6, 6 // count)
-    ]
-    return figure, map(figure.add_subplot, cells)
+    parts = figure.subfigures(len(rows), 1, height_ratios=heights)  # each with margins of its own
+    row_axes = (part.subplots(1, count) for part, count in zip(parts, rows, strict=True))
+    return figure, itertools.chain.from_iterable(row_axes)
 
 
 def _errors(label_HW: NDArray[Any], class_HW: NDArray[Any]) -> NDArray[np.int64]:
@@ -100,7 +98,8 @@ def _draw_input(
         low = -high
     colours = {"vmin": low, "vmax": high, "cmap": "RdBu_r" if signed else "viridis"}
     mesh = axes.pcolormesh(facts["longitude_W"], facts["latitude_H"], values_HW, **colours)
-    axes.figure.colorbar(mesh, ax=axes, label=unit, pad=0.01, aspect=30)
+    bar = axes.figure.colorbar(mesh, ax=axes, label=unit, pad=0.01, aspect=30)
+    bar.ax.tick_params(labelsize=7)
     _label(axes, name)
 
 

@@ -61,10 +61,8 @@ def add_lows(rng: Rng, weather: Weather, season: float, cyclone_radius_km: float
     """
     for count, deficit_Pa, core_km, moisture, factor, moisture_km, belt, label in LOWS:
         for _ in range(rng.integers(*count, endpoint=True)):
-            if belt:
-                latitude = rng.uniform(*belt)
-            else:  # most common near 18 degrees
-                latitude = min(max(rng.gamma(6.0, 3.6), 6.0), 38.0)
+            # Those of the tropics are most common near 18 degrees.
+            latitude = rng.uniform(*belt) if belt else min(max(rng.gamma(6.0, 3.6), 6.0), 38.0)
             hemisphere = 1 if rng.random() < 0.5 + 0.3 * season else -1  # more in the summer
             strength = rng.uniform(*deficit_Pa), rng.uniform(*core_km)
             centre = hemisphere * latitude, rng.uniform(0.0, 360.0)

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 from matplotlib.figure import Figure
 
+_PANELS_A_ROW = 3
+
 
 def learning_curves(history: Path, path: Path) -> None:
-    """Draws every column of ``metrics.csv`` that was measured on both splits, and the rest of the
-    validation.
+    """Draws every column of ``metrics.csv`` that belongs to a split, a panel a score, the loss
+    first.
 
     Args:
         history: The CSV file, one row an epoch.
@@ -21,29 +23,24 @@ def learning_curves(history: Path, path: Path) -> None:
     with history.open() as file:
         rows = list(csv.DictReader(file))
     epochs = [int(row["epoch"]) for row in rows]
-    names = [name for name in rows[0] if "/" in name]
-    kinds = sorted(
-        {name.split("/", 1)[1] for name in names}, key=lambda kind: (kind != "loss", kind)
-    )
-    kinds = [
-        kind
-        for kind in kinds
-        if kind == "loss"
-        or kind == "score"
-        or kind.split("_")[0] in ("iou", "auc", "psnr", "accuracy")
-    ]
-    figure = Figure(figsize=(3.4 * max(1, len(kinds)), 2.8), layout="constrained")
-    for axes, kind in zip(
-        np.atleast_1d(figure.subplots(1, max(1, len(kinds)))), kinds, strict=False
-    ):
-        for split in ("train", "val"):
-            if f"{split}/{kind}" in names:
-                values = [float(row[f"{split}/{kind}"] or "nan") for row in rows]
-                axes.plot(epochs, values, marker="o", markersize=3, label=split)
-        axes.set(title=kind.replace("_", " "), xlabel="epoch")
+    curves: dict[str, dict[str, list[float]]] = {}
+    for split, _, score in (name.partition("/") for name in rows[0]):
+        if score and score != "score":  # which repeats the one that the best checkpoint goes by
+            values = [float(row[f"{split}/{score}"] or "nan") for row in rows]
+            curves.setdefault(score, {})[split] = values
+    height = -(-len(curves) // _PANELS_A_ROW)
+    figure = Figure(figsize=(3.6 * _PANELS_A_ROW, 2.7 * height), layout="constrained")
+    panels = iter(figure.subplots(height, _PANELS_A_ROW, squeeze=False).flat)
+    for score, lines in curves.items():
+        axes = next(panels)
+        for split, values in lines.items():
+            axes.plot(epochs, values, marker="o", markersize=3, label=split)
+        axes.set(title=score.replace("_", " "), xlabel="epoch")
         axes.xaxis.get_major_locator().set_params(integer=True)
         axes.grid(alpha=0.3)
         axes.legend(frameon=False)
+    for unused in panels:
+        unused.set_axis_off()
     figure.savefig(path, dpi=110)
 
 
