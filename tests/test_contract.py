@@ -15,7 +15,8 @@ from omegaconf import OmegaConf
 
 from scadl_core.comm import World
 from scadl_core.config.apps import App, find_apps
-from scadl_core.config.compose import compose_run, leaves, require
+from scadl_core.config.compose import compose_run, require
+from scadl_core.config.keys import leaves
 from scadl_core.record.datareport import DataReport
 from scadl_core.workflow.pipeline import make_source, make_task, resolve
 from scadl_core.workflow.task import Task

@@ -26,7 +26,7 @@ from scadl_core.workflow.contracts import Source
 Array = NDArray[np.float32]
 # Conditions, each a feature, whether it has to be above, and the threshold.
 Rule = tuple[tuple[str, bool, float], ...]
-Candidates = tuple[str, bool, Sequence[float]]  # a condition with thresholds to try
+Candidates = tuple[tuple[str, bool, Sequence[float]], ...]  # the same with thresholds to try
 
 TUNING_MAPS = 48
 TUNING_PIXELS = 1_000_000  # of all maps together; finer grids are thinned out
@@ -34,7 +34,7 @@ TAIL = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05)  # finely, as events are rare
 QUANTILES = (*TAIL, *(n / 10 for n in range(1, 10)), *(1 - share for share in TAIL))
 CLIMATENET_INPUTS = {"TMQ", "U850", "V850", "PSL"}
 WIND, DISTANCE = "wind speed at 850 hPa", "degrees from the equator"
-CLIMATENET_RULES: dict[str, tuple[Candidates, ...]] = {
+CLIMATENET_RULES: dict[str, Candidates] = {
     "tropical_cyclone": (
         ("PSL", False, range(98_000, 101_501, 250)),  # Pa
         (WIND, True, range(8, 29, 2)),  # m/s
@@ -54,9 +54,7 @@ def _met(values: Mapping[str, Array], name: str, above: bool, threshold: float) 
 
 
 def score(source: Source) -> dict[str, float]:
-    """Tunes rules on the training split, and gives their area-weighted IoU on the test split:
-    `iou_<class>` of every class, and `iou_mean`.
-    """
+    """Area-weighted IoU of the tuned rules on the test split: `iou_<class>` and `iou_mean`."""
     facts, rules = source.facts(), tune(source)
     classes = facts["classes"]
     total_KK = torch.zeros(len(classes), len(classes), dtype=torch.float64)
@@ -69,9 +67,9 @@ def score(source: Source) -> dict[str, float]:
 
 
 def tune(source: Source) -> dict[int, Rule]:
-    """The best rule of every class but the first, which is where no rule applies, by class number.
+    """The best rule of every class but the first, the most common class first, by class number.
 
-    The most common class comes first. At most the first `TUNING_MAPS` training maps are read.
+    At most the first `TUNING_MAPS` training maps are read. The first class is where no rule applies.
     """
     facts = source.facts()
     values, label_N, area_N = _tuning_pixels(source)
@@ -79,25 +77,20 @@ def tune(source: Source) -> dict[int, Rule]:
     for number, name in list(enumerate(facts["classes"]))[1:]:
         truth_N = label_N == number
         share[number] = float(area_N[truth_N].sum())
-        tried = candidate_rules(name, facts["inputs"], values)
+        tried = _candidates(name, facts["inputs"], values)
         if options := [_fit(rule, values, truth_N, area_N) for rule in tried]:
             rules[number] = max(options, key=itemgetter(0))[1]
     return {number: rules[number] for number in sorted(rules, key=lambda it: -share[it])}
 
 
-def candidate_rules(
-    name: str, inputs: Sequence[str], values: Mapping[str, Array]
-) -> list[tuple[Candidates, ...]]:
+def _candidates(name: str, inputs: Sequence[str], values: Mapping[str, Array]) -> list[Candidates]:
     """Rules to try for a class: the known one, or every variable with quantiles as thresholds."""
     if set(inputs) >= CLIMATENET_INPUTS and name in CLIMATENET_RULES:
         return [CLIMATENET_RULES[name]]
-    rules: list[tuple[Candidates, ...]] = []
-    for variable in inputs:
-        finite = values[variable][np.isfinite(values[variable])]
-        if finite.size:
-            thresholds = np.unique(np.quantile(finite, QUANTILES)).tolist()
-            rules += [((variable, above, thresholds),) for above in (True, False)]
-    return rules
+    finite = {name: values[name][np.isfinite(values[name])] for name in inputs}
+    tried = {name: np.quantile(it, QUANTILES) for name, it in finite.items() if it.size}
+    sorted_ = {name: np.unique(quantiles).tolist() for name, quantiles in tried.items()}
+    return [((name, above, it),) for name, it in sorted_.items() for above in (True, False)]
 
 
 def classify(rules: Mapping[int, Rule], values: Mapping[str, Array]) -> NDArray[np.int64]:
@@ -119,7 +112,7 @@ def features(facts: Mapping[str, Any], image_CHW: Array) -> dict[str, Array]:
 
 
 def _fit(
-    rule: tuple[Candidates, ...], values: Mapping[str, Array], truth_N: NDArray, area_N: Array
+    rule: Candidates, values: Mapping[str, Array], truth_N: NDArray, area_N: Array
 ) -> tuple[float, Rule]:
     """The best IoU, and the rule that has it."""
     choices = [[(name, above, value) for value in tried] for name, above, tried in rule]

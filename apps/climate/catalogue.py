@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
-from itertools import groupby
 from pathlib import Path
 
 import numpy as np
@@ -20,8 +19,7 @@ Paths = str | Path | Iterable[str | Path]
 
 def natural(text: str) -> list[tuple[int, str]]:
     """A sort key by which ``map-2`` comes before ``map-10``."""
-    parts = re.split(r"(\d+)", text)
-    return [(int(part) if part.isdecimal() else -1, part) for part in parts]
+    return [(int(it) if it.isdecimal() else -1, it) for it in re.split(r"(\d+)", text)]
 
 
 def find_files(paths: Paths) -> list[Path]:
@@ -56,10 +54,7 @@ def _find(path: Path) -> list[Path]:
 class Catalogue:
     """The samples in files: one wherever every channel has the same key, a time or else a name.
 
-    Args:
-        files: Each is looked into once.
-        inputs: Channels, such as ``TMQ`` or ``t@500hPa``.
-        target: The label variable, if any; the last channel.
+    Channels are the inputs, such as ``TMQ`` or ``t@500hPa``, then the target, if any.
 
     Raises:
         DataError: A file cannot be read; a channel is in no file, or twice; grids or calendars
@@ -98,15 +93,15 @@ class Catalogue:
 
     def _check_alike(self) -> None:
         fields = [field for fields in self.fields.values() for field in fields]
+        advice = "make them alike, or leave one out"
         first, dated = fields[0], next((field for field in fields if field.calendar), fields[0])
         for field in fields:
-            advice = "make them alike, or leave one out of data.path"
-            both = f"{first.path} and {field.path}"
             if difference := first.grid.difference(field.grid):
-                raise DataError(f"{both} are on differing grids: {difference}; {advice}")
+                found = f"{first.path} and {field.path} are on differing grids: {difference}"
+                raise DataError(f"{found}; {advice} of data.path")
             if field.calendar not in ("", dated.calendar):
                 both = f"{dated.path} ({dated.calendar}) and {field.path} ({field.calendar})"
-                raise DataError(f"{both} have differing calendars; {advice}")
+                raise DataError(f"{both} have differing calendars; {advice} of data.path")
 
     def _index(self, name: str) -> dict[str, tuple[Field, int]]:
         places: dict[str, tuple[Field, int]] = {}
@@ -120,11 +115,8 @@ class Catalogue:
 
     def _spread_constants(self) -> None:
         """Lets a lone field without a time, such as a land mask, serve every sample."""
-        constant = {
-            name: fields[0]
-            for name, fields in self.fields.items()
-            if len(fields) == len(self.places[name]) == 1 and not fields[0].time
-        }
+        lone = {name: it[0] for name, it in self.fields.items() if len(it) == 1 and not it[0].time}
+        constant = {name: field for name, field in lone.items() if len(self.places[name]) == 1}
         if len(constant) < len(self.fields):
             changing = self.fields.keys() - constant
             keys = [key for name in changing for key in self.places[name]]
@@ -151,17 +143,12 @@ class Catalogue:
         return self.fields[self.names[0]][0].grid
 
     def read(self, key: str) -> NDArray[np.float64]:
-        """Reads a sample: canonical fields, shape [C, H, W] in the order of ``names``, else NaN.
-
-        Raises:
-            DataError: A file cannot be read.
-        """
+        """Reads a sample: canonical, shape [C, H, W] in the order of ``names``, NaN where missing."""
         places = [self.places[name][key] for name in self.names]
         fields_CHW = np.empty((len(places), *self.grid.shape))
-        by_path = sorted(range(len(places)), key=lambda channel: places[channel][0].path)
-        for path, channels in groupby(by_path, key=lambda channel: places[channel][0].path):
+        for path in dict.fromkeys(field.path for field, _ in places):
             with open_fields(path) as dataset:
-                for channel in channels:
-                    field, index = places[channel]
-                    fields_CHW[channel] = field.read(dataset, index)
+                for channel, (field, index) in enumerate(places):
+                    if field.path == path:
+                        fields_CHW[channel] = field.read(dataset, index)
         return fields_CHW

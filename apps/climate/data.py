@@ -104,12 +104,8 @@ class ClimateData:
     def decode(self, key: str) -> Sample:
         """Reads the sample of a key, from memory where it was read before.
 
-        Returns:
-            ``image_CHW`` float32 in the files' units, NaN where missing; ``label_HW`` int64, -1
-            where it is to be ignored.
-
-        Raises:
-            DataError: A file cannot be read, or a label is no class.
+        ``image_CHW`` is float32 in the files' units, NaN where missing; ``label_HW`` int64, -1
+        where it is to be ignored. A DataError if a file cannot be read, or a label is no class.
         """
         if key in self._cache:
             return self._cache[key]
@@ -140,16 +136,15 @@ class ClimateData:
         return np.where(labelled_HW, target_HW, IGNORED).astype(np.int64)
 
     @cached_property
-    def statistics(self) -> Statistics:
-        """Statistics of the train split; a DataError if a channel has no value at all."""
-        statistics = Statistics(len(self.inputs), len(self.classes))
-        for key in self.splits["train"]:
-            statistics.add(**self.decode(key))
-        for name, count in zip(self.inputs, statistics.count_C, strict=True):
+    def statistics(self) -> dict[str, NDArray]:
+        """``statistics_of`` the train split; a DataError if a channel has no value at all."""
+        keys = self.splits["train"]
+        found = statistics_of(map(self.decode, keys), len(self.classes))
+        for name, count in zip(self.inputs, found["count_C"], strict=True):
             if not count:
-                where = f"{self._path(name, self.splits['train'][0])}: {name}"
+                where = f"{self._path(name, keys[0])}: {name}"
                 raise DataError(f"{where} is missing everywhere in train; drop it from data.inputs")
-        return statistics
+        return found
 
     def dimensions(self) -> dict[str, Any]:
         """The arguments that the data decide for the network."""
@@ -162,16 +157,16 @@ class ClimateData:
 
     def facts(self) -> dict[str, Any]:
         """What a model must remember of its data: names, grid, statistics of the train split."""
-        grid, statistics = self.catalogue.grid, self.statistics
+        grid, of = self.catalogue.grid, self.statistics
         return {
             "inputs": self.inputs,
             "classes": self.classes,
             "periodic": grid.periodic,
             "model": self.dimensions(),
             "units": [self.catalogue.fields[name][0].unit for name in self.inputs],
-            "mean_C": statistics.mean_C.tolist(),
-            "std_C": statistics.std_C.tolist(),
-            "class_fraction_K": statistics.fraction_K.tolist(),
+            "mean_C": of["mean_C"].tolist(),
+            "std_C": of["std_C"].tolist(),
+            "class_fraction_K": (of["pixels_K"] / max(of["pixels_K"].sum(), 1)).tolist(),
             "latitude_H": grid.latitude_H.tolist(),
             "longitude_W": grid.longitude_W.tolist(),
         }
@@ -187,20 +182,23 @@ class ClimateData:
             "samples": f"{counts} (by {self.split['by']})",
         }
         columns = ("name", "unit", "mean", "std", "min", "max", "missing")
-        channels = zip(self.inputs, facts["units"], self.statistics.cells(), strict=True)
-        rows = [(name, unit, *cells) for name, unit, cells in channels]
+        *numbers, share_C = (self.statistics[f"{name}_C"] for name in columns[2:])
+        cells = [[f"{value:.5g}" for value in values_C] for values_C in numbers]
+        shares = [f"{share:.2%}" for share in share_C]
+        rows = list(zip(self.inputs, facts["units"], *cells, shares, strict=True))
         tables = [Table("Channels (train)", columns, rows)]
         if self.target:
-            shares = enumerate(zip(self.classes, facts["class_fraction_K"], strict=True))
-            rows = [(str(index), name, f"{share:.3%}") for index, (name, share) in shares]
+            shares = [f"{share:.3%}" for share in facts["class_fraction_K"]]
+            rows = list(zip(map(str, range(len(shares))), self.classes, shares, strict=True))
             title = f"Classes of {self.target} (train)"
             tables.append(Table(title, ("class", "name", "share of pixels"), rows))
         return DataReport("Climate data", found, tables, self._warnings())
 
     def _warnings(self) -> list[str]:
         of, found = self.statistics, list(self.catalogue.warnings)
-        constant = [name for name, yes in zip(self.inputs, of.constant_C, strict=True) if yes]
-        absent = [name for name, n in zip(self.classes, of.pixels_K, strict=True) if not n]
+        constant_C = of["max_C"] <= of["min_C"]
+        constant = [name for name, yes in zip(self.inputs, constant_C, strict=True) if yes]
+        absent = [name for name, n in zip(self.classes, of["pixels_K"], strict=True) if not n]
         found += [f"{name} is constant: nothing can be learnt from it" for name in constant]
         found += [f"class {name} has no pixel in the train split" for name in absent]
         train, val, test = ({instant(key) for key in self.splits[name]} for name in SPLITS)
@@ -231,49 +229,33 @@ class ClimateSamples:
         return sample | {"area_H": area_H}
 
 
-class Statistics:
-    """Accumulates samples in one pass. Missing values are left out."""
+def statistics_of(samples: Iterable[Sample], classes: int) -> dict[str, NDArray]:
+    """Statistics of valid values in one pass: Chan, Golub and LeVeque (1983), eq. 2.1.
 
-    def __init__(self, channels: int, classes: int) -> None:
-        self.count_C, self.missing_C, self.mean_C, self._squares_C = np.zeros((4, channels))
-        self.min_C, self.max_C = np.full((2, channels), [[np.inf], [-np.inf]])
-        self.pixels_K = np.zeros(classes)  # labelled ones
-
-    def add(self, image_CHW: NDArray, label_HW: NDArray) -> None:
-        """Takes one sample in: the pairwise update of Chan, Golub and LeVeque (1983), eq. 2.1."""
-        values_CP = np.asarray(image_CHW, np.float64).reshape(len(self.count_C), -1)
+    Returns:
+        Of channels ``count_C``, ``mean_C``, ``std_C`` (1 where constant: it is divided by),
+        ``min_C``, ``max_C``, ``missing_C`` (a share); of classes ``pixels_K``, the labelled ones.
+    """
+    count_C, mean_C, squares_C, missing_C, pixels_K = 0, 0, 0, 0, np.zeros(classes)
+    min_C, max_C = np.inf, -np.inf
+    for sample in samples:
+        values_CP = sample["image_CHW"].astype(np.float64)
+        values_CP = values_CP.reshape(len(values_CP), -1)
         valid_CP = np.isfinite(values_CP)
-        count_C = valid_CP.sum(1)
-        mean_C = values_CP.sum(1, where=valid_CP) / np.maximum(count_C, 1)
-        squares_C = np.square(values_CP - mean_C[:, None]).sum(1, where=valid_CP)
-        total_C = np.maximum(self.count_C + count_C, 1)
-        delta_C = mean_C - self.mean_C
-        self._squares_C += squares_C + delta_C**2 * self.count_C * count_C / total_C
-        self.mean_C += delta_C * count_C / total_C
-        self.count_C += count_C
-        self.missing_C += values_CP.shape[1] - count_C
-        self.min_C = np.minimum(self.min_C, values_CP.min(1, where=valid_CP, initial=np.inf))
-        self.max_C = np.maximum(self.max_C, values_CP.max(1, where=valid_CP, initial=-np.inf))
-        classes = len(self.pixels_K)
-        self.pixels_K += np.bincount(label_HW[label_HW >= 0], minlength=classes)[:classes]
-
-    @property
-    def constant_C(self) -> NDArray[np.bool_]:
-        """Which channels have one value only."""
-        return self.max_C <= self.min_C
-
-    @property
-    def std_C(self) -> NDArray[np.float64]:
-        """Standard deviation; 1 for a constant channel, so that nothing is divided by zero."""
-        return np.where(self.constant_C, 1, np.sqrt(self._squares_C / np.maximum(self.count_C, 1)))
-
-    @property
-    def fraction_K(self) -> NDArray[np.float64]:
-        """Share of each class among the labelled pixels (of pixels, not of area)."""
-        return self.pixels_K / max(self.pixels_K.sum(), 1)
-
-    def cells(self) -> list[list[str]]:
-        """By channel: mean, deviation, smallest, largest value, and the share of missing ones."""
-        share_C = self.missing_C / (self.missing_C + self.count_C)
-        columns = zip(self.mean_C, self.std_C, self.min_C, self.max_C, share_C, strict=True)
-        return [[f"{value:.5g}" for value in row] + [f"{share:.2%}"] for *row, share in columns]
+        new_C = valid_CP.sum(1)
+        new_mean_C = values_CP.sum(1, where=valid_CP) / np.maximum(new_C, 1)
+        new_squares_C = np.square(values_CP - new_mean_C[:, None]).sum(1, where=valid_CP)
+        total_C, delta_C = np.maximum(count_C + new_C, 1), new_mean_C - mean_C
+        squares_C += new_squares_C + delta_C**2 * count_C * new_C / total_C
+        mean_C += delta_C * new_C / total_C
+        count_C += new_C
+        missing_C += values_CP.shape[1] - new_C
+        min_C = np.minimum(min_C, values_CP.min(1, where=valid_CP, initial=np.inf))
+        max_C = np.maximum(max_C, values_CP.max(1, where=valid_CP, initial=-np.inf))
+        known = sample["label_HW"][sample["label_HW"] >= 0]
+        pixels_K += np.bincount(known, minlength=classes)[:classes]
+    std_C = np.where(max_C <= min_C, 1, np.sqrt(squares_C / np.maximum(count_C, 1)))
+    return {
+        "count_C": count_C, "mean_C": mean_C, "std_C": std_C, "min_C": min_C, "max_C": max_C,
+        "missing_C": missing_C / (missing_C + count_C), "pixels_K": pixels_K,
+    }  # fmt: skip

@@ -1,8 +1,7 @@
 """Finding and reading a latitude/longitude field in a file: by CF metadata, then by usual names.
 
 Every read opens the file and closes it again: no handle is ever shared with a data loader's worker.
-Shapes: Y latitude, X longitude as in the file; H latitude, W longitude canonical (see ``grid``);
-L level.
+Shapes: Y latitude, X longitude as in the file; H latitude, W longitude canonical; L level.
 """
 
 from __future__ import annotations
@@ -106,9 +105,9 @@ def open_fields(path: Path, decode_cf: bool = True) -> Iterator[xr.Dataset]:
         warnings.simplefilter("ignore", xr.SerializationWarning)
         try:
             with path.open("rb") as stream:
-                if stream.read(3) == b"CDF":  # beyond its end netCDF reads zeros; SciPy notices
-                    stream.seek(0)
-                    scipy.io.netcdf_file(stream, mmap=True).close()
+                is_classic = stream.read(4) in (b"CDF\x01", b"CDF\x02")
+            if is_classic:  # beyond its end the netCDF library reads zeros; SciPy notices
+                scipy.io.netcdf_file(path, mmap=True).close()
             dataset = xr.open_dataset(path, cache=False, decode_times=False, decode_cf=decode_cf)
         except (OSError, ValueError, TypeError, IndexError, RuntimeError) as error:
             raise _unreadable(path, error) from error
@@ -126,7 +125,7 @@ def _unreadable(path: Path, error: Exception) -> DataError:
 
 
 def find_field(dataset: xr.Dataset, path: Path, channel: Channel) -> Field:
-    """Finds latitude, longitude, time and level of a channel whose variable is in the dataset.
+    """Finds the place, time and level of a channel whose variable is in the dataset.
 
     Raises:
         DataError: A kind of grid that is not supported; a :class:`LevelError` without its level.
@@ -142,10 +141,8 @@ def find_field(dataset: xr.Dataset, path: Path, channel: Channel) -> Field:
     time, along, *dates = _time(dataset, array, rest, path)
     others = [name for name in rest if name != along]
     level = _select_level(dataset, array, others, channel, source)
-    unit = str(array.attrs.get("units", ""))
-    return Field(
-        path, channel.variable, dimensions, coordinates, level, grid, unit, time, along, *dates
-    )
+    where = (path, channel.variable, dimensions, coordinates, level, grid)
+    return Field(*where, _unit(array), time, along, *dates)
 
 
 @lru_cache(maxsize=16)
@@ -173,10 +170,9 @@ def _horizontal(dataset: xr.Dataset, array: xr.DataArray, source: str) -> tuple[
     latitudes = _candidates(dataset, array, "latitude")
     longitudes = _candidates(dataset, array, "longitude")
     shown = [dataset[name] for name in [*latitudes[:1], *longitudes[:1]] or array.dims]
-    found = ", ".join(
-        f"{it.name}({', '.join(map(str, it.dims))})" + f" in {_unit(it)}" * bool(_unit(it))
-        for it in shown
-    )
+    units = [f" in {_unit(it)}" * bool(_unit(it)) for it in shown]
+    texts = [f"{it.name}({', '.join(map(str, it.dims))})" for it in shown]
+    found = ", ".join(map(str.__add__, texts, units))
     if not latitudes or not longitudes:
         raise DataError(f"{source} has no latitude and longitude, only {found}; {ADVICE}")
     pairs = [(y, x) for y in latitudes for x in longitudes]
@@ -194,7 +190,7 @@ def _horizontal(dataset: xr.Dataset, array: xr.DataArray, source: str) -> tuple[
 def _time(
     dataset: xr.Dataset, array: xr.DataArray, rest: list[str], path: Path
 ) -> tuple[str | None, str | None, str, str, tuple[str, ...]]:
-    """The last five of a :class:`Field`: the best time is along a dimension, then the valid time."""
+    """The last five of a :class:`Field`: best is a time along a dimension, then the valid time."""
     names = [name for name in _candidates(dataset, array, "time") if dataset[name].ndim <= 1]
     names = [name for name in names if set(dataset[name].dims) <= set(rest)]
     name = max(names, key=lambda name: (dataset[name].ndim, name == "valid_time"), default=None)

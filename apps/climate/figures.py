@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import QuadMesh
 from matplotlib.colors import ListedColormap
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
@@ -19,12 +20,8 @@ from scadl_core.workflow.contracts import Source
 
 BACKGROUND, MISSING = "#f3f1ec", "#bdbdbd"
 EVENTS = ("#c8443c", "#2f6db3", "#3f9a5a", "#8a5fb0", "#d99a2b", "#4bb3b8", "#7a6652")
-ERRORS = {  # by number, see `_errors`
-    "background": BACKGROUND,
-    "event found": "#4c8c5b",
-    "missed or other": "#d9822b",
-    "false alarm": "#7b4fa3",
-}
+ERRORS = ("background", "event found", "missed or other", "false alarm")
+ERROR_COLOURS = (BACKGROUND, "#4c8c5b", "#d9822b", "#7b4fa3")
 MOST_READ = 50  # maps, in search of the most eventful
 ROWS = ((2, 2), (2, 3), (3, 3), (2, 2, 3), (3, 2, 3), (3, 3, 3))  # panels by row; of 1..6 inputs
 WIDTH_INCHES = 11
@@ -33,14 +30,7 @@ WIDTH_INCHES = 11
 def draw(task: Any, source: Source, folder: Path, num_samples: int) -> dict[str, str]:
     """Draws the test samples with the largest labelled events, and the confusion matrix.
 
-    Args:
-        task: The trained :class:`apps.climate.task.Segmentation`.
-        source: The data.
-        folder: Where the PNG files go.
-        num_samples: How many maps to show.
-
-    Returns:
-        Captions by file name.
+    Writes PNG files for a trained :class:`apps.climate.task.Segmentation`; gives their captions.
     """
     captions, samples, inputs = {}, source.samples("test"), task.facts["inputs"]
     read = range(min(len(samples), MOST_READ if num_samples else 0))
@@ -56,17 +46,18 @@ def draw(task: Any, source: Source, folder: Path, num_samples: int) -> dict[str,
 
 
 def _draw_sample(task: Any, sample: dict[str, NDArray[Any]], path: Path) -> None:
-    facts, label_HW = task.facts, sample["label_HW"]
+    facts, label_HW, classes = task.facts, sample["label_HW"], task.facts["classes"]
     class_HW = task.probabilities(sample["image_CHW"], facts["periodic"]).argmax(0)
     inputs = list(zip(facts["inputs"], facts["units"], sample["image_CHW"], strict=True))
-    inputs, colours = inputs[: len(ROWS)], (BACKGROUND, *EVENTS * len(facts["classes"]))
-    figure, panels = _panels(facts, len(inputs))
-    for name, unit, values_HW in inputs:
-        _draw_input(next(panels), facts, name, unit, values_HW)
-    classes = dict(zip(facts["classes"], colours, strict=False))
-    _draw_classes(next(panels), facts, "labels", label_HW, classes)
-    _draw_classes(next(panels), facts, "prediction", class_HW, classes)
-    _draw_classes(next(panels), facts, "errors", _errors(label_HW, class_HW), ERRORS)
+    figure, panels = _panels(facts, len(inputs[: len(ROWS)]))
+    for channel, axes in zip(inputs[: len(ROWS)], panels, strict=False):
+        _draw_input(axes, facts, *channel)
+    error_HW = np.where(class_HW == label_HW, label_HW > 0, np.where(label_HW > 0, 2, 3))
+    colours = (BACKGROUND, *EVENTS * len(classes))
+    _draw_classes(next(panels), facts, "labels", label_HW, classes, colours)
+    _draw_classes(next(panels), facts, "prediction", class_HW, classes, colours)
+    error_HW[label_HW < 0] = -1
+    _draw_classes(next(panels), facts, "errors", error_HW, ERRORS, ERROR_COLOURS)
     figure.savefig(path, dpi=110)
 
 
@@ -81,48 +72,38 @@ def _panels(facts: dict[str, Any], inputs: int) -> tuple[Figure, Iterator[Axes]]
     return figure, itertools.chain.from_iterable(row_axes)
 
 
-def _errors(label_HW: NDArray[Any], class_HW: NDArray[Any]) -> NDArray[np.int64]:
-    right = class_HW == label_HW
-    kinds = np.where(right, (label_HW > 0).astype(int), np.where(label_HW > 0, 2, 3))
-    return np.where(label_HW < 0, -1, kinds)
-
-
 def _draw_input(
     axes: Axes, facts: dict[str, Any], name: str, unit: str, values_HW: NDArray[Any]
 ) -> None:
     valid = values_HW[np.isfinite(values_HW)]
     low, high = np.percentile(valid, (1, 99)) if valid.size else (0.0, 1.0)
-    signed = low < 0 < high
-    if signed:
-        high = max(-low, high)
-        low = -high
-    colours = {"vmin": low, "vmax": high, "cmap": "RdBu_r" if signed else "viridis"}
-    mesh = axes.pcolormesh(facts["longitude_W"], facts["latitude_H"], values_HW, **colours)
+    if signed := low < 0 < high:
+        low, high = -max(-low, high), max(-low, high)
+    mesh = _draw_map(axes, facts, name, values_HW, low, high, "RdBu_r" if signed else "viridis")
     bar = axes.figure.colorbar(mesh, ax=axes, label=unit, pad=0.01, aspect=30)
     bar.ax.tick_params(labelsize=7)
-    _label(axes, name)
 
 
 def _draw_classes(
-    axes: Axes, facts: dict[str, Any], title: str, kinds_HW: NDArray[Any], colours: dict[str, str]
+    axes: Axes, facts: dict[str, Any], title: str, kind_HW: NDArray[Any], *legend: Sequence[str]
 ) -> None:
-    values_HW = np.where(kinds_HW < 0, np.nan, kinds_HW)
-    scale = {"vmin": -0.5, "vmax": len(colours) - 0.5, "cmap": ListedColormap([*colours.values()])}
-    axes.pcolormesh(facts["longitude_W"], facts["latitude_H"], values_HW, **scale)
-    patches = [
-        Patch(facecolor=colour, edgecolor="grey", label=name.replace("_", " "))
-        for name, colour in colours.items()
-    ]
-    place = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.1)}
-    axes.legend(handles=patches, ncols=2, fontsize=7, frameon=False, **place)
-    _label(axes, title)
+    names, colours = legend[0], legend[1][: len(legend[0])]
+    values_HW, end = np.where(kind_HW < 0, np.nan, kind_HW), len(names) - 0.5
+    _draw_map(axes, facts, title, values_HW, -0.5, end, ListedColormap(colours))
+    handles = [Patch(facecolor=colour, edgecolor="grey") for colour in colours]
+    texts, place = [name.replace("_", " ") for name in names], {"bbox_to_anchor": (0.5, -0.1)}
+    options = {"loc": "upper center", "ncols": 2, "fontsize": 7, "frameon": False}
+    axes.legend(handles, texts, **options, **place)
 
 
-def _label(axes: Axes, title: str) -> None:
+def _draw_map(
+    axes: Axes, facts: dict[str, Any], title: str, values_HW: NDArray[Any], *scale: Any
+) -> QuadMesh:
+    """A map in colours, whose scale is the lowest value, the highest, and the colour map."""
+    options = dict(zip(("vmin", "vmax", "cmap"), scale, strict=True))
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_facecolor(MISSING)  # shows where there is no value
     axes.xaxis.set_major_formatter(lambda degree, _: f"{degree % 360:g}°E")
-    axes.yaxis.set_major_formatter(
-        lambda degree, _: f"{abs(degree):g}°{'S' if degree < 0 else 'N'}"
-    )
+    axes.yaxis.set_major_formatter(lambda degree, _: f"{abs(degree):g}°{'NS'[int(degree < 0)]}")
     axes.tick_params(labelsize=7)
+    return axes.pcolormesh(facts["longitude_W"], facts["latitude_H"], values_HW, **options)

@@ -19,8 +19,7 @@ from scadl_core.errors import DataError
 Floats = NDArray[np.float64]
 Indices = NDArray[np.intp]
 
-# Longitudes are compared after rounding: in 32 bits 359.9 is 359.89999; and -1e-7 is Greenwich.
-ROUNDING_DIGITS = 5
+ROUNDING_DIGITS = 5  # of longitudes: in 32 bits 359.9 is 359.89999; and -1e-7 is Greenwich
 SAME_PLACE = 1e-3  # two coordinates closer than this share of the spacing are one place
 CLOSING_GAP = 1.5  # so many spacings between last and first longitude still close the circle
 
@@ -85,8 +84,7 @@ class Grid:
             return f"{sizes} points (latitude x longitude)"
         for name in ("latitude_H", "longitude_W"):
             ours, theirs = getattr(self, name), getattr(other, name)
-            apart = np.abs(ours - theirs).max()
-            if apart > SAME_PLACE * np.diff(ours).min():
+            if (apart := np.abs(ours - theirs).max()) > SAME_PLACE * np.diff(ours).min():
                 ranges = f"{_range(ours)} against {_range(theirs)}"
                 return f"{name[:-2]} {ranges}, up to {apart:.4g} degrees apart"
         return None

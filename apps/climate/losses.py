@@ -5,8 +5,7 @@ hold different numbers of valid and of rare pixels. Here a rank computes sums, t
 are added, and the loss is a function of the total:
 `value(sums(a) + sums(b)) == value(sums(a and b in one batch))`.
 
-Suffixes: B batch, K class, H latitude, W longitude. Pixels labelled -1 enter no sum. Every sum is
-    weighted by area.
+Suffixes: B batch, K class, H latitude, W longitude. Every sum is weighted by area.
 """
 
 from __future__ import annotations
@@ -34,8 +33,8 @@ class SegmentationLoss:
       area has a loss of 0. Rahman and Wang 2016, doi:10.1007/978-3-319-50835-1_22.
 
     Args:
-        name: Names of `LOSSES` joined by "+".
-        class_weights_K: Weight of each class, 0 for one to leave out; see `class_weights`.
+        name: Some of these joined by "+".
+        class_weights_K: See `class_weights`.
         gamma: Exponent of the focal loss; 0 makes it the cross-entropy.
 
     Raises:
@@ -70,7 +69,10 @@ class SegmentationLoss:
         parts = []
         for name in self.names:
             if name == "jaccard":
-                parts += _overlap(log_p_BKHW.exp(), area_BKHW, valid_B1HW)
+                p_BKHW, pixels = log_p_BKHW.exp(), (0, 2, 3)
+                both_K = (area_BKHW * p_BKHW).sum(pixels)
+                either_K = (valid_B1HW * p_BKHW).sum(pixels) + area_BKHW.sum(pixels) - both_K
+                parts += [both_K, either_K]
             else:
                 parts += self._surprise(log_p_BKHW, area_BKHW, self.gamma * (name == "focal"))
         return torch.cat(parts)
@@ -96,23 +98,14 @@ class SegmentationLoss:
         return torch.stack(losses).sum()
 
 
-def _overlap(p_BKHW: Tensor, area_BKHW: Tensor, valid_B1HW: Tensor) -> list[Tensor]:
-    both_K = (area_BKHW * p_BKHW).sum((0, 2, 3))
-    return [both_K, (valid_B1HW * p_BKHW).sum((0, 2, 3)) + area_BKHW.sum((0, 2, 3)) - both_K]
-
-
 def class_weights(
     fraction_K: Sequence[float], how: str | Sequence[float] = "inverse_sqrt"
 ) -> list[float]:
     """Weights of the classes in the loss, with mean 1 over the classes that occur.
 
-    A class that does not occur gets 0: it cannot be learned, its inverse is infinite, and in a mean
-    over the classes it would be a constant.
-
-    Args:
-        fraction_K: Share of each class in the training data.
-        how: "inverse" (all classes weigh the same), "inverse_sqrt" (half way), "none" (all pixels
-            weigh the same), or the weights themselves.
+    From the share of each class: "inverse" (all classes weigh the same), "inverse_sqrt" (half way),
+    "none" (all pixels weigh the same), or the weights themselves. A class that does not occur gets
+    0: it cannot be learned, and in a mean over the classes it would be a constant.
 
     Raises:
         ConfigError: Unknown word, wrong length, or negative weights.

@@ -17,9 +17,8 @@ from scadl_core.errors import ConfigError
 class Confusion(Metric):
     """Area per pair of true and predicted class, in float64, summed over batches and ranks.
 
-    Counts within a row of the map, which all have the same area, are whole numbers, so a sum of any
-    number of pixels is exact to float64, and the same on every device and in every order to within
-    rounding of a few rows.
+    Counts within a row of the map, which all have the same area, are whole numbers, so sums are the
+    same on every device and in every order to within rounding of a few rows.
     """
 
     full_state_update = False

@@ -18,12 +18,10 @@ NORMS = ("group", "batch")
 class UNet(nn.Module):
     """U-Net (Ronneberger et al. 2015, arXiv:1505.04597) for maps that go around the globe.
 
-    Laws:
-        * With `periodic` there is no seam: rolling the input in longitude by a multiple of 2**depth
-          columns rolls the output by as much, where the width of the map is such a multiple, too.
-        * With the default norm a map's output does not depend on the other maps of its batch, so
-          results do not depend on how a batch is cut over ranks.
-        * The output has the height and width of the input, whatever they are.
+    Laws: With `periodic` there is no seam: rolling the input in longitude by a multiple of 2**depth
+    columns rolls the output by as much, where the width of the map is such a multiple, too. With
+    the default norm a map's output does not depend on the other maps of its batch, nor on how a
+    batch is cut over ranks. The output has the height and width of the input, whatever they are.
 
     Args:
         in_channels: C, number of input variables.
@@ -34,7 +32,7 @@ class UNet(nn.Module):
         periodic: Whether the columns go once around the globe; False for a regional map.
 
     Raises:
-        ConfigError: An argument is out of range; the message begins with its configuration key.
+        ConfigError: An argument is out of range.
     """
 
     def __init__(
@@ -47,7 +45,11 @@ class UNet(nn.Module):
         periodic: bool = True,
     ) -> None:
         super().__init__()
-        _check_counts(in_channels=in_channels, num_classes=num_classes, width=width, depth=depth)
+        counts = {"in_channels": in_channels, "num_classes": num_classes}
+        for name, count in (counts | {"width": width, "depth": depth}).items():
+            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
+                found = f"expected a whole number of at least 1, got {count!r}"
+                raise ConfigError(f"model.{name}: {found}")
         if norm not in NORMS:
             found = f"got {norm!r}{nearest(norm, NORMS)}"
             raise ConfigError(f"model.norm: expected a known norm, {found}")
@@ -93,9 +95,8 @@ class GlobePad(nn.Module):
 
     Rows are not wrapped, as ClimateNet's CGNet does: that makes the north pole a neighbour of the
     south pole, half a world away. (What lies beyond a pole is the same row half a turn further;
-    repeating is local, and right up to the turn of wind components.) Written with split and cat,
-    whose backward is a cat and a split: deterministic on every device, which replication padding is
-    not on CUDA, and it copies less than slices do.
+    repeating is local, and right up to the turn of wind components.) The backward of split and cat
+    is deterministic on every device, which that of replication padding is not on CUDA.
     """
 
     periodic = True
@@ -129,9 +130,3 @@ def _enlarge(image_BCHW: Tensor, multiple: int, periodic: bool) -> Tensor:
     row, column = (torch.arange(size, device=image_BCHW.device) for size in new)
     column = column % old[1] if periodic else column.clamp_max(old[1] - 1)
     return image_BCHW[..., row.clamp_max(old[0] - 1)[:, None], column]
-
-
-def _check_counts(**counts: int) -> None:
-    for name, count in counts.items():
-        if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-            raise ConfigError(f"model.{name}: expected a whole number of at least 1, got {count!r}")

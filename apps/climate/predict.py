@@ -26,8 +26,6 @@ from scadl_core.files import written_aside
 if TYPE_CHECKING:
     from apps.climate.task import Segmentation
 
-Place = tuple[Field, int]  # a sample: its position in a field
-
 CLASS_VARIABLE, CLASS_FILL, PROBABILITY_FILL = "event_class", np.int8(-1), np.float32(np.nan)
 # CF allows text neither as a time nor in a variable named as its dimension. What tells samples
 # apart where there is no date, such as the `time` of ClimateNet, which is the name of the file, is
@@ -47,8 +45,7 @@ def predict_files(
     Args:
         task: What predicts; it knows its channels and classes.
         inputs: A file, a folder, a glob pattern, or several of them.
-        output: The file to write, or a folder in which it is named after the first input. It is
-            written aside and renamed, so it is there whole or not.
+        output: The file to write, whole or not at all; or a folder to name one in after an input.
         provenance: Of the run; a short form goes into the file's attributes.
         probabilities: Whether to write them, beside the classes.
 
@@ -72,9 +69,9 @@ def predict_files(
     with written_aside(output) as aside, netCDF4.Dataset(aside, "w") as dataset:
         dataset.setncatts(_global_attributes(catalogue, classes, provenance))
         steps, references = _copy_coordinates(dataset, catalogue, places)
-        first = places[0][0]
+        first, names = places[0][0], list(classes) * probabilities
         dimensions = [steps] * bool(steps) + list(first.dimensions)
-        variables = _create_fields(dataset, classes, probabilities, dimensions, references)
+        variables = _create_fields(dataset, classes, names, dimensions, references)
         for step, key in enumerate(catalogue.keys):
             image_CHW = catalogue.read(key).astype(np.float32)
             probability_KHW = task.probabilities(image_CHW, catalogue.grid.periodic)
@@ -89,9 +86,8 @@ def predict_files(
 def _global_attributes(
     catalogue: Catalogue, classes: Sequence[str], provenance: Mapping[str, Any]
 ) -> dict[str, str]:
-    files = catalogue.files
-    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    sources = ", ".join(file.name for file in files[:3]) + more
+    names = [file.name for file in catalogue.files]
+    sources = ", ".join(names[:3]) + f" and {len(names) - 3} more" * (len(names) > 3)
     now = datetime.now(UTC).isoformat(timespec="seconds")
     return {
         "Conventions": "CF-1.11",
@@ -108,50 +104,50 @@ def _global_attributes(
 def _create_fields(
     dataset: netCDF4.Dataset,
     classes: Sequence[str],
-    probabilities: bool,
+    probable: Sequence[str],
     dimensions: Sequence[str],
     references: Mapping[str, str],
 ) -> list[netCDF4.Variable]:
-    """The variable of the classes, then perhaps those of the probabilities."""
-    names = ["probability_" + re.sub(r"\W", "_", name) for name in classes] * probabilities
+    """The variable of the classes, then those of the probabilities of some."""
+    names = ["probability_" + re.sub(r"\W", "_", name) for name in probable]
     about: dict[str, Any] = {
         "long_name": "class of weather event",
         "flag_values": np.arange(len(classes), dtype=np.int8),  # CF section 3.5: of the same type,
         "flag_meanings": " ".join(re.sub(r"[^\w.+@-]", "_", name) for name in classes),  # one word
     }
-    about |= {"ancillary_variables": " ".join(names)} if names else {}
-    table = [(CLASS_VARIABLE, CLASS_FILL, about)]
-    for name, variable in zip(classes, names, strict=False):
+    table = {CLASS_VARIABLE: (CLASS_FILL, about)}
+    if names:
+        about["ancillary_variables"] = " ".join(names)
+    for name, variable in zip(probable, names, strict=True):
         about = {"long_name": f"probability of {name.replace('_', ' ')}", "units": "1"}
-        table.append((variable, PROBABILITY_FILL, about))
-    for variable, fill, about in table:
+        table[variable] = PROBABILITY_FILL, about
+    for variable, (fill, about) in table.items():
         options = {"fill_value": fill, "zlib": True, "complevel": 1}
         dataset.createVariable(variable, fill.dtype, dimensions, **options)
         dataset[variable].setncatts(about | references)
-    return [dataset[variable] for variable, _, _ in table]
+    return [dataset[variable] for variable in table]
 
 
 def _copy_coordinates(
-    dataset: netCDF4.Dataset, catalogue: Catalogue, places: Sequence[Place]
+    dataset: netCDF4.Dataset, catalogue: Catalogue, places: Sequence[tuple[Field, int]]
 ) -> tuple[str | None, dict[str, str]]:
     """Copies coordinates, bounds and grid mapping, undecoded.
 
-    Returns:
-        The dimension of samples, None for a lone one; the attributes that refer to the variables.
+    Gives the dimension of samples, None for a lone one, and the attributes that refer to them.
     """
-    first = places[0][0]
-    steps = first.time_dimension or ((first.time or "sample") if len(places) > 1 else None)
+    first, shared = places[0][0], _shared_coordinates(catalogue)
     with open_fields(first.path, decode_cf=False) as source:
         there = source.variables
         is_text = bool(first.time) and there[first.time].dtype.kind in "OSUT"
         times = [first.time] if first.time and not is_text else []
-        names = dict.fromkeys([*first.coordinates, *times, *_shared_coordinates(catalogue)])
-        names = [name for name in names if not is_text or name != first.time]
+        names = [*first.coordinates, *times, *(it for it in shared if it != first.time)]
         mapping = there[first.variable].attrs.get("grid_mapping", "")
         of = {name: there[name].attrs for name in names}
         bounds = {name: it.get("bounds", it.get("climatology")) for name, it in of.items()}
         copied = [*names, *bounds.values(), *re.findall(r"[^\s:]+", mapping)]
         variables = {name: there[name].load() for name in copied if name in there}
+    steps = first.time_dimension or ((first.time or "sample") if len(places) > 1 else None)
+    steps = "sample" if steps and is_text else steps
     if steps:
         dataset.createDimension(steps, None)
         times += [bounds[name] for name in times]
@@ -187,7 +183,7 @@ def _shared_coordinates(catalogue: Catalogue) -> list[str]:
 
 
 def _stepwise(
-    names: set[str], times: Sequence[str | None], places: Sequence[Place], steps: str
+    names: set[str], times: Sequence[str], places: Sequence[tuple[Field, int]], steps: str
 ) -> dict[str, xr.Variable]:
     """What differs from sample to sample, each file opened once; times in the first file's unit."""
     first = places[0][0]
@@ -212,15 +208,17 @@ def _copy(
     dataset: netCDF4.Dataset, name: str, variable: xr.Variable, standard_name: str | None
 ) -> None:
     """Writes a variable as it is, with what CF section 4 asks for where the input is silent."""
-    units = {"latitude": "degrees_north", "longitude": "degrees_east"}
-    attributes = {"standard_name": standard_name, "units": units.get(standard_name)}
-    attributes = {key: text for key, text in attributes.items() if text} | variable.attrs
+    units = {"latitude": "degrees_north", "longitude": "degrees_east"}.get(standard_name)
+    attributes = {"standard_name": standard_name} if standard_name else {}
+    attributes |= ({"units": units} if units else {}) | variable.attrs
     attributes.pop("actual_range", None)  # of the other file, and rarely in the order of CF
+    fill = attributes.pop("_FillValue", None)
+    if name in variable.dims:  # CF allows no fill in a coordinate variable; xarray writes one
+        fill, _ = None, attributes.pop("missing_value", None)
     for dimension, size in variable.sizes.items():
         if dimension not in dataset.dimensions:
             dataset.createDimension(dimension, size)
     dtype = str if variable.dtype.kind in "OUT" else variable.dtype.newbyteorder("=")
-    fill = attributes.pop("_FillValue", None)
     copy = dataset.createVariable(name, dtype, variable.dims, fill_value=fill)
     copy.set_auto_maskandscale(False)
     copy.setncatts(attributes)

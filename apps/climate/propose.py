@@ -20,8 +20,7 @@ HINT = "no label variable: set data.target, data.thresholds, data.classes, or da
 
 class _Found(NamedTuple):
     field: Field
-    low: float  # of its first sample
-    high: float
+    range: str  # of its first sample
     classes: list[str]  # none unless it holds labels
     is_real: bool  # whether it could be an input
 
@@ -57,13 +56,10 @@ def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
         "classes": found[target].classes if target else [],
         "split": {"by": by},
     }
-    first = next(iter(found.values())).field
+    first, fields = next(iter(found.values())).field, found.items()
     facts = {"files": f"{len(files)}, such as {files[0]}", "grid": str(first.grid)}
     facts |= {"first sample": first.keys[0]}
-    rows = [
-        (name, str(it.field.grid.shape), it.field.unit, f"{it.low:.5g}..{it.high:.5g}")
-        for name, it in found.items()
-    ]
+    rows = [(name, str(it.field.grid.shape), it.field.unit, it.range) for name, it in fields]
     table = Table("Channels (range of the first field)", ("name", "shape", "unit", "range"), rows)
     return DataReport("Climate files", facts, [table], [HINT] * (not target) + refused), values
 
@@ -86,7 +82,8 @@ def _look(dataset: xr.Dataset, file: Path, name: str) -> dict[str, _Found]:
         values_HW = field.read(dataset, 0)
         valid = values_HW[~np.isnan(values_HW)]
         low, high = (valid.min(), valid.max()) if valid.size else (np.nan, np.nan)
-        found[channel] = _Found(field, low, high, _classes(array, high), array.dtype.kind == "f")
+        classes, is_real = _classes(array, high), array.dtype.kind == "f"
+        found[channel] = _Found(field, f"{low:.5g}..{high:.5g}", classes, is_real)
     return found
 
 

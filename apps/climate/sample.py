@@ -24,12 +24,9 @@ from apps.climate.weather import Weather, background
 
 DIMENSIONS = ("time", "lat", "lon")
 LABELS = "0 background, 1 tropical_cyclone, 2 atmospheric_river"
-SPLIT_YEARS = {  # first and last, as in ClimateNet; the order goes into the seed: keep it
-    "train": (1996, 2010),
-    "test": (2011, 2013),
-}
+# First and last, as in ClimateNet. The order goes into the seed: keep it.
+SPLIT_YEARS = {"train": (1996, 2010), "test": (2011, 2013)}
 HOURS_BETWEEN_MAPS = 653  # 27 days; a prime, so every hour of the years comes before one repeats
-NORTHERN_SOLSTICE_DAY = 172
 MOISTURE_RANGE_KG_M2 = (0.05, 78.0)  # what noise and storms add up to ends here
 VARIABLES = {  # name in the file: (field of Weather, description, units), as in ClimateNet
     "TMQ": ("moisture_kg_m2", "Total (vertically integrated) precipitable water", "kg/m^2"),
@@ -52,16 +49,7 @@ def write_sample(
 
     It is written beside the folder and renamed at the end, so a killed process leaves no half of
     it. A map depends on the seed, its split and its number alone: asking for more maps leaves the
-    first ones as they are.
-
-    Args:
-        path: The folder; if it exists, nothing is done.
-        train_maps: Files in train/.
-        test_maps: Files in test/.
-        latitudes: Rows, both poles included.
-        longitudes: Columns.
-        seed: Another seed is other weather.
-        cyclone_radius_km: The label of a cyclone ends at this distance from its centre.
+    first ones as they are. Rows of maps include both poles. A cyclone's label ends at the radius from its centre.
     """
     path = Path(path)
     if path.exists():
@@ -97,7 +85,7 @@ def map_time(split: str, number: int) -> datetime.datetime:
 
 def season(when: datetime.datetime) -> float:
     """1 at the northern summer solstice, -1 at the southern."""
-    return math.cos(2 * math.pi * (when.timetuple().tm_yday - NORTHERN_SOLSTICE_DAY) / 365.25)
+    return math.cos(2 * math.pi * (when.timetuple().tm_yday - 172) / 365.25)
 
 
 def simulate(

@@ -13,6 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from apps.climate.weather import (
     AIR_DENSITY_KG_M3,
@@ -54,11 +55,7 @@ FILAMENTS = (
 
 
 def add_lows(rng: Rng, weather: Weather, season: float, cyclone_radius_km: float) -> None:
-    """Adds cyclones and their look-alikes at random places of a map, and labels the cyclones.
-
-    The season is 1 in the northern summer, -1 in the northern winter. No labelled point is farther
-    than the radius from the centre of its cyclone.
-    """
+    """Adds cyclones, labelled up to a distance from the centre, and look-alikes; see `season`."""
     for count, deficit_Pa, core_km, moisture, factor, moisture_km, belt, label in LOWS:
         for _ in range(rng.integers(*count, endpoint=True)):
             # Those of the tropics are most common near 18 degrees.
@@ -91,10 +88,8 @@ def add_vortex(
     The centre is in degrees; the sign of its latitude gives the sense of rotation. The deficit is
     the pressure far away minus that in the centre, the core the radius of the strongest wind, the
     shape Holland's B, between 1 and 2.5; the inflow turns the wind inward from the tangent.
-
-    Returns:
-        The rows that it reaches; on them the speed in m/s without the fade and the wind factor, and
-        the distance from the centre in km.
+    Gives the rows that it reaches; on them the speed in m/s, without the fade and the wind factor,
+    and the distance from the centre in km.
     """
     reach_degree = VORTEX_END * VORTEX_REACH_KM / KM_PER_DEGREE
     ends = latitude - reach_degree, latitude + reach_degree
@@ -179,38 +174,32 @@ def add_filaments(rng: Rng, weather: Weather) -> None:
     """Adds rivers, moist plumes and dry jets at random places of a map, and labels the rivers."""
     for count, moisture_kg_m2, wind_m_s, has_parent, label in FILAMENTS:
         for _ in range(rng.integers(*count, endpoint=True)):
-            line = CentreLine.random(rng)
-            half_width_km = rng.uniform(*HALF_WIDTH_KM)
+            line, half_width_km = CentreLine.random(rng), rng.uniform(*HALF_WIDTH_KM)
             wind, moisture = rng.uniform(*wind_m_s), rng.uniform(*moisture_kg_m2)
-            add_filament(weather, line, half_width_km, wind, moisture, label)
+            columns, profile_HC = _add_filament(weather, line, half_width_km, wind, moisture)
+            if label:
+                rows, crossed = np.nonzero(profile_HC > RIVER_LABEL_PROFILE)
+                weather.label[rows, columns[crossed]] = label
             if has_parent:
                 _add_parent(rng, weather, line)
 
 
-def add_filament(
-    weather: Weather,
-    line: CentreLine,
-    half_width_km: float,
-    wind: float,
-    moisture: float,
-    label: int,
-) -> None:
-    """Adds wind in m/s and moisture in kg/m2 along a line, and labels it unless its label is 0."""
+def _add_filament(
+    weather: Weather, line: CentreLine, half_width_km: float, wind: float, moisture: float
+) -> tuple[NDArray[np.intp], Array]:
+    """Gives the columns that it crosses, and its cross-section on them, HC, with a peak of 1."""
     way_W = np.mod(weather.longitude_W - line.longitude, 360) / line.length
     columns = np.flatnonzero(way_W <= 1.0)
     way_C = way_W[columns]
     east_C, north_C = line.direction(way_C)
-    # The distance across is that along the meridian times the cosine of the slope: exact for a
-    # straight line, and without a search for the nearest point.
+    # The distance across is that along the meridian times the cosine of the slope.
     north_km = (weather.latitude_H[:, None] - line.latitude(way_C)) * KM_PER_DEGREE
     across_HC = np.exp(-((north_km * east_C / half_width_km) ** 2))
     profile_HC = across_HC * np.sqrt(np.minimum(way_C / 0.08, (1 - way_C) / 0.15).clip(0.0, 1.0))
     weather.moisture_kg_m2[:, columns] += moisture * (1 - 0.5 * way_C) * profile_HC  # it rains out
     weather.east_m_s[:, columns] += east_C * (wind * profile_HC)
     weather.north_m_s[:, columns] += north_C * (wind * profile_HC)
-    if label:
-        rows, crossed = np.nonzero(profile_HC > RIVER_LABEL_PROFILE)
-        weather.label[rows, columns[crossed]] = label
+    return columns, profile_HC
 
 
 def _add_parent(rng: Rng, weather: Weather, line: CentreLine) -> None:

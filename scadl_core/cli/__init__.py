@@ -105,7 +105,14 @@ def _fail(error: ScadlError, status: int) -> int:
 
 def guessed_rank() -> int:
     """This process's rank as far as its environment tells, also where the ranks could not meet."""
-    names = ("RANK", "PMI_RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID")
+    names = (
+        "RANK",
+        "PMI_RANK",
+        "OMPI_COMM_WORLD_RANK",
+        "MV2_COMM_WORLD_RANK",
+        "PMIX_RANK",
+        "SLURM_PROCID",
+    )
     return next((int(os.environ[name]) for name in names if name in os.environ), 0)
 
 

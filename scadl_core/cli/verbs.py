@@ -9,7 +9,7 @@ from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 from rich.table import Table
 
-from scadl_core.cli.words import Words, read_words
+from scadl_core.cli.arguments import Words, read_words
 from scadl_core.config.apps import find_apps
 from scadl_core.config.compose import choices, compose_run, require
 from scadl_core.errors import ConfigError

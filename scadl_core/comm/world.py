@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import torch
 import torch.distributed as dist
 
-from scadl_core.comm.launch import detect
+from scadl_core.comm.rank import detect
 from scadl_core.errors import LaunchError, ScadlError
 
 T = TypeVar("T")
@@ -78,7 +78,7 @@ class World:
             The world of this process.
 
         Raises:
-            LaunchError: The launcher and this Python disagree, see :mod:`scadl_core.comm.launch`.
+            LaunchError: The launcher and this Python disagree, see :mod:`scadl_core.comm.rank`.
         """
         global _started
         if _started is None:

@@ -146,6 +146,8 @@ def quieten() -> None:
     warnings.filterwarnings(
         "ignore", "`isinstance\\(treespec, LeafSpec\\)` is deprecated", FutureWarning
     )
+    # The launch is ours to judge (scadl_core.comm.rank), on machines that have Slurm as well.
+    warnings.filterwarnings("ignore", "The `srun` command is available on your system")
     # Our lines are counted over the whole run, and Checkpoints sets the loader to where it was.
     warnings.filterwarnings(
         "ignore", "The number of training batches .* is smaller than the logging"

@@ -79,16 +79,41 @@ def test_mpirun_tells_of_a_mistake_once(mpirun: Callable[..., Any], workplace: P
     assert done.out == ""
 
 
-def test_torchrun_variables_make_one_run_of_two_ranks(
-    run_ranks: Callable[..., list[Any]], tiny: Sequence[str], workplace: Path, trained: Path
+def say_it_as_srun_does() -> None:
+    """Replaces torchrun's variables by those of `srun -n 2` on one node, without an MPI."""
+    rank, port = os.environ["RANK"], os.environ["MASTER_PORT"]
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "TORCHELASTIC_RUN_ID"):
+        del os.environ[name]
+    os.environ.update(
+        SLURM_JOB_ID="7",
+        SLURM_STEP_ID="0",
+        SLURM_STEP_NUM_TASKS="2",
+        SLURM_STEP_TASKS_PER_NODE="2",
+        SLURM_STEP_NODELIST="localhost",
+        SLURM_PROCID=rank,
+        SLURM_LOCALID=rank,
+        SLURM_NODEID="0",
+        MASTER_PORT=port,
+    )
+
+
+@pytest.mark.parametrize("launcher", ["torchrun", "srun"])
+def test_variables_of_a_launcher_make_one_run_of_two_ranks(
+    launcher: str,
+    run_ranks: Callable[..., list[Any]],
+    tiny: Sequence[str],
+    workplace: Path,
+    trained: Path,
 ) -> None:
     """Two ranks come to the loss of one, since a batch does not depend on how it is shared."""
 
     def train() -> str:
+        if launcher == "srun":
+            say_it_as_srun_does()
         said = io.StringIO()
         with contextlib.redirect_stdout(said):
             assert main(["train", "climate", *tiny, "run.dir=two"]) == 0
-        assert os.environ["WORLD_SIZE"] == "2"
+        assert World.start().size == 2
         return said.getvalue()
 
     first, second = run_ranks(2, train)

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 import xarray as xr
+from hypothesis import given
+from hypothesis import strategies as st
 
-from apps.climate.data import ClimateData
+from apps.climate.data import ClimateData, statistics_of
 from scadl_core.errors import ConfigError, DataError
 
 CLASSES = ["background", "tropical_cyclone", "atmospheric_river"]
@@ -185,3 +187,39 @@ def test_truncated_file_is_named(climatenet):
 def test_wrong_configuration(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         make(tmp_path, **changes)
+
+
+def samples(images, labels):
+    pairs = zip(images, labels, strict=True)
+    return ({"image_CHW": image_CHW, "label_HW": label_HW} for image_CHW, label_HW in pairs)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(1, 6))
+def test_streaming_equals_all_at_once(seed, count):
+    rng = np.random.default_rng(seed)
+    means = np.reshape([1e5, 0], (2, 1, 1))
+    images = (rng.normal(size=(count, 2, 3, 5)) + means).astype(np.float32)
+    images[rng.random(images.shape) < 0.3] = np.nan
+    labels = rng.integers(-1, 3, (count, 3, 5))
+    images[0, :, 0, 0] = 1, 2  # so that no channel is empty
+    images[0, :, 0, 1] = 3, 4
+    of = statistics_of(samples(images, labels), 3)
+    values = images.astype(np.float64)
+    np.testing.assert_allclose(of["mean_C"], np.nanmean(values, (0, 2, 3)), rtol=1e-12)
+    np.testing.assert_allclose(of["std_C"], np.nanstd(values, (0, 2, 3)), rtol=1e-9)
+    np.testing.assert_array_equal(of["min_C"], np.nanmin(values, (0, 2, 3)))
+    np.testing.assert_array_equal(of["max_C"], np.nanmax(values, (0, 2, 3)))
+    np.testing.assert_allclose(of["missing_C"], np.isnan(values).mean((0, 2, 3)))
+    expected = np.bincount(labels[labels >= 0], minlength=3)
+    np.testing.assert_array_equal(of["pixels_K"], expected)
+
+
+def test_small_deviation_of_a_large_mean():
+    images = np.stack([np.full((1, 2, 2), value) for value in (1e9 - 1, 1e9 + 1)])
+    of = statistics_of(samples(images, np.full((2, 2, 2), -1)), 0)
+    assert of["std_C"][0] == pytest.approx(1.0, rel=1e-12)
+
+
+def test_constant_channel_divides_by_one():
+    of = statistics_of(samples(np.full((1, 1, 2, 2), 273.15), np.full((1, 2, 2), -1)), 0)
+    assert of["std_C"].tolist() == [1.0]

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
-from apps.climate.predict import write_predictions
+from apps.climate.predict import predict_files
 from scadl_core.errors import DataError
 
 CLASSES = ["no event", "event"]
@@ -20,8 +22,10 @@ def predict(image_CHW, periodic):
     return np.stack([1 - event_HW, event_HW]).astype(np.float32)
 
 
-def apply(path, output, inputs, **changes):
-    return write_predictions(predict, path, output, inputs, CLASSES, {"scadl_run": "r1"}, **changes)
+def apply(path, output, inputs, predict=predict, **changes):
+    task = SimpleNamespace(facts={"inputs": inputs, "classes": CLASSES}, probabilities=predict)
+    run = {"versions": {"scadl": "1.2"}, "git": {}, "time": "noon", "command": "scadl train"}
+    return predict_files(task, path, output, run, **changes)
 
 
 @pytest.mark.parametrize(
@@ -61,7 +65,9 @@ def test_flags_and_attributes(shared_data, tmp_path):
         assert (classes.flag_values.tolist(), classes._FillValue) == ([0, 1], -1)
         assert classes.flag_meanings == "no_event event"
         assert classes.ancillary_variables == "probability_no_event probability_event"
-        assert (dataset.Conventions, dataset.scadl_run) == ("CF-1.11", "r1")
+        assert (dataset.Conventions, dataset.scadl_version) == ("CF-1.11", "1.2")
+        assert (dataset.scadl_git_commit, dataset.scadl_model_trained) == ("unknown", "noon")
+        assert dataset.scadl_command == "scadl train"
         assert dataset["probability_event"].units == "1"
         masked = np.ma.getmaskarray(classes[0])
     with xr.open_dataset(shared_data / "climate" / "mrsos_HadGEM2.nc") as given:
@@ -127,10 +133,12 @@ def test_samples_without_a_time(tmp_path):
     grid_file(tmp_path / "b.nc")
     with xr.open_dataset(apply(tmp_path / "?.nc", tmp_path / "two.nc", ["v"])) as found:
         assert found.event_class.dims == ("sample", "lat", "lon")
-        assert found.sample.values.tolist() == ["a", "b"]
+        assert found.sample_name.values.tolist() == ["a", "b"]
     grid_file(tmp_path / "c.nc", ("time", ["data-1.nc", "data-2.nc"]))
     with xr.open_dataset(apply(tmp_path / "c.nc", tmp_path / "text.nc", ["v"])) as found:
-        assert found.time.values.tolist() == ["data-1.nc", "data-2.nc"]
+        assert found.event_class.dims == ("sample", "lat", "lon")
+        assert found.event_class.sample_name.values.tolist() == ["data-1.nc", "data-2.nc"]
+        assert "time" not in found.variables  # CF has no text there
 
 
 def test_constant_first_channel_leaves_time_to_the_others(tmp_path):
@@ -151,5 +159,12 @@ def test_failure_leaves_nothing_and_inputs_are_safe(tmp_path):
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        write_predictions(fail, tmp_path / "a.nc", tmp_path / "out.nc", ["v"], CLASSES, {})
+        apply(tmp_path / "a.nc", tmp_path / "out.nc", ["v"], predict=fail)
     assert [file.name for file in tmp_path.iterdir()] == ["a.nc"]
+
+
+def test_in_a_folder_it_is_named_after_the_first_input(tmp_path):
+    (tmp_path / "out").mkdir()
+    grid_file(tmp_path / "a.nc")
+    grid_file(tmp_path / "b.nc")
+    assert apply(tmp_path / "?.nc", tmp_path / "out", ["v"]) == tmp_path / "out" / "a_classes.nc"

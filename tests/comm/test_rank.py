@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from scadl_core.comm.launch import Launch, detect, expand_counts, first_host, free_port
+from scadl_core.comm.rank import Launch, detect, expand_counts, first_host, free_port
 from scadl_core.errors import LaunchError
 
 SRUN = {
