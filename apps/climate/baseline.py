@@ -69,7 +69,7 @@ def score(source: Source) -> dict[str, float]:
 def tune(source: Source) -> dict[int, Rule]:
     """The best rule of every class but the first, the most common class first, by class number.
 
-    At most the first `TUNING_MAPS` training maps are read. The first class is where no rule applies.
+    The first is where no rule applies. At most the first `TUNING_MAPS` training maps are read.
     """
     facts = source.facts()
     values, label_N, area_N = _tuning_pixels(source)

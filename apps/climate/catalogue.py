@@ -143,7 +143,7 @@ class Catalogue:
         return self.fields[self.names[0]][0].grid
 
     def read(self, key: str) -> NDArray[np.float64]:
-        """Reads a sample: canonical, shape [C, H, W] in the order of ``names``, NaN where missing."""
+        """Reads a sample: canonical, shape [C, H, W], in the order of ``names``, missing is NaN."""
         places = [self.places[name][key] for name in self.names]
         fields_CHW = np.empty((len(places), *self.grid.shape))
         for path in dict.fromkeys(field.path for field, _ in places):

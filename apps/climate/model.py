@@ -93,9 +93,8 @@ class UNet(nn.Module):
 class GlobePad(nn.Module):
     """A row and a column more on each side: periodic in longitude, the last row repeated at a pole.
 
-    Rows are not wrapped, as ClimateNet's CGNet does: that makes the north pole a neighbour of the
-    south pole, half a world away. (What lies beyond a pole is the same row half a turn further;
-    repeating is local, and right up to the turn of wind components.) The backward of split and cat
+    Rows are not wrapped, as ClimateNet's CGNet does: that makes neighbours of the poles. (Beyond a
+    pole lies the same row half a turn further; repeating is local.) The backward of split and cat
     is deterministic on every device, which that of replication padding is not on CUDA.
     """
 

@@ -20,7 +20,7 @@ import netCDF4
 import numpy as np
 
 from apps.climate.storms import CYCLONE_RADIUS_KM, add_filaments, add_lows
-from apps.climate.weather import Weather, background
+from apps.climate.weather import Rng, Weather, background
 
 DIMENSIONS = ("time", "lat", "lon")
 LABELS = "0 background, 1 tropical_cyclone, 2 atmospheric_river"
@@ -49,7 +49,8 @@ def write_sample(
 
     It is written beside the folder and renamed at the end, so a killed process leaves no half of
     it. A map depends on the seed, its split and its number alone: asking for more maps leaves the
-    first ones as they are. Rows of maps include both poles. A cyclone's label ends at the radius from its centre.
+    first ones as they are. The latitudes include both poles. The label of a cyclone ends at the
+    given distance from its centre.
     """
     path = Path(path)
     if path.exists():
@@ -61,7 +62,7 @@ def write_sample(
             (written / split).mkdir(parents=True)
             for number in range(maps):
                 when, rng = map_time(split, number), np.random.default_rng([seed, index, number])
-                weather = simulate(rng, latitudes, longitudes, season(when), cyclone_radius_km)
+                weather = simulate(rng, (latitudes, longitudes), season(when), cyclone_radius_km)
                 # The last figure of the name counts the people who labelled the same map.
                 write_netcdf(written / split / f"data-{when:%Y-%m-%d-%H}-1.nc", weather)
         _publish(written, path)
@@ -89,14 +90,10 @@ def season(when: datetime.datetime) -> float:
 
 
 def simulate(
-    rng: np.random.Generator,
-    latitudes: int,
-    longitudes: int,
-    season: float,
-    cyclone_radius_km: float = CYCLONE_RADIUS_KM,
+    rng: Rng, shape: tuple[int, int], season: float, cyclone_radius_km: float = CYCLONE_RADIUS_KM
 ) -> Weather:
-    """One map. Lows come last, so that a cyclone's label wins over a river's."""
-    weather = background(rng, latitudes, longitudes, season)
+    """One map of a shape HW. Lows come last, so that a cyclone's label wins over a river's."""
+    weather = background(rng, shape, season)
     add_filaments(rng, weather)
     add_lows(rng, weather, season, cyclone_radius_km)
     weather.moisture_kg_m2.clip(*MOISTURE_RANGE_KG_M2, out=weather.moisture_kg_m2)

@@ -20,11 +20,10 @@ from apps.climate.weather import (
     EARTH_RADIUS_KM,
     KM_PER_DEGREE,
     Array,
+    Rng,
     Weather,
     coriolis_per_s,
 )
-
-Rng = np.random.Generator
 
 CYCLONE_RADIUS_KM = 600.0  # a cyclone's label ends at this distance from its centre at the latest,
 CYCLONE_LABEL_WIND_M_S = 14.0  # and where the vortex alone blows less; gale force is 17

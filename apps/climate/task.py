@@ -42,7 +42,7 @@ class Segmentation(Task):
         self._loss_sums: list[Tensor] = []
 
     def forward(self, image_BCHW: Tensor) -> Tensor:
-        """Logits, shape (B, K, H, W), of maps in physical units in which NaN stands for what is missing."""
+        """Logits, shape (B, K, H, W), of maps in physical units, NaN where missing."""
         scaled = (image_BCHW - self.mean_C[:, None, None]) / self.std_C[:, None, None]
         return self.network(scaled.nan_to_num(0.0))
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 Array = NDArray[np.float32]
+Rng = np.random.Generator
 
 EARTH_RADIUS_KM = 6371.0
 KM_PER_DEGREE = EARTH_RADIUS_KM * np.pi / 180.0
@@ -48,11 +49,11 @@ class Weather:
     label: NDArray[np.int64]  # 0 background, 1 tropical cyclone, 2 atmospheric river
 
     @classmethod
-    def calm(cls, latitudes: int, longitudes: int) -> Weather:
+    def calm(cls, shape: tuple[int, int]) -> Weather:
         """Zeros on a global grid of equal steps."""
-        latitude_H = np.linspace(-90.0, 90.0, latitudes, dtype=np.float32)
-        longitude_W = (np.arange(longitudes) * (360.0 / longitudes)).astype(np.float32)
-        zeros_NHW = np.zeros((4, latitudes, longitudes), np.float32)
+        latitude_H = np.linspace(-90.0, 90.0, shape[0], dtype=np.float32)
+        longitude_W = (np.arange(shape[1]) * (360.0 / shape[1])).astype(np.float32)
+        zeros_NHW = np.zeros((4, *shape), np.float32)
         return cls(latitude_H, longitude_W, *zeros_NHW, zeros_NHW[0].astype(np.int64))
 
 
@@ -61,13 +62,12 @@ def coriolis_per_s(latitude_degree: ArrayLike) -> Array:
     return (2.0 * EARTH_ROTATION_PER_S * np.sin(np.deg2rad(latitude_degree))).astype(np.float32)
 
 
-def random_fields(
-    rng: np.random.Generator, height: int, width: int, slopes: tuple[float, ...]
-) -> Array:
+def random_fields(rng: Rng, shape: tuple[int, int], slopes: tuple[float, ...]) -> Array:
     """Red Gaussian fields NHW of mean 0 and variance 1, periodic in longitude, not in latitude.
 
     The amplitude of field n falls with the wavenumber to the power `slopes[n]`.
     """
+    height, width = shape
     # Twice the height, of which half is used: else the transform would join the two poles.
     noise = rng.standard_normal((len(slopes), 2 * height, width), dtype=np.float32)
     wave_y, wave_x = np.fft.fftfreq(2 * height, 1.0 / height), np.fft.rfftfreq(width, 2.0 / width)
@@ -79,11 +79,11 @@ def random_fields(
     return (field_NHW / field_NHW.std((1, 2), keepdims=True)).astype(np.float32)
 
 
-def background(rng: np.random.Generator, latitudes: int, longitudes: int, season: float) -> Weather:
+def background(rng: Rng, shape: tuple[int, int], season: float) -> Weather:
     """A map without storms and labels; the season is 1 in the northern summer, -1 in the winter."""
-    weather = Weather.calm(latitudes, longitudes)
+    weather = Weather.calm(shape)
     latitude_H1 = weather.latitude_H[:, None]
-    noise_HW, stream_HW, detail_HW = random_fields(rng, latitudes, longitudes, NOISE_SLOPES)
+    noise_HW, stream_HW, detail_HW = random_fields(rng, shape, NOISE_SLOPES)
     # The moist belt moves into the summer hemisphere. Noise shall leave the mean alone.
     climatology_H1 = 0.3 + 46.0 * _belts(latitude_H1, (1.0, 6.0 * season, 39.0))
     noisy_HW = climatology_H1 * np.exp(MOISTURE_LOG_SPREAD * noise_HW - MOISTURE_LOG_SPREAD**2 / 2)

@@ -114,7 +114,7 @@ def climatenet() -> Source:
 
     def one(split: int, number: int) -> dict[str, np.ndarray]:
         when = map_time(("train", "test")[split], number)
-        weather = simulate(np.random.default_rng([0, split, number]), 96, 144, season(when))
+        weather = simulate(np.random.default_rng([0, split, number]), (96, 144), season(when))
         fields = (weather.pressure_Pa, weather.moisture_kg_m2, weather.east_m_s, weather.north_m_s)
         return {"image_CHW": np.stack(fields), "label_HW": weather.label, "area_H": area_H}
 

@@ -74,7 +74,7 @@ def test_a_map_depends_on_its_number_and_not_on_the_count(written: Path, tmp_pat
 
 def test_seed_split_and_number_each_make_another_map() -> None:
     keys = ([0, 0, 0], [1, 0, 0], [0, 1, 0], [0, 0, 1])
-    maps = [simulate(np.random.default_rng(key), 25, 36, 0.0).pressure_Pa for key in keys]
+    maps = [simulate(np.random.default_rng(key), (25, 36), 0.0).pressure_Pa for key in keys]
     for i, one in enumerate(maps):
         assert all(
             abs(np.corrcoef(one.ravel() - maps[0].mean(), other.ravel())[0, 1]) < 0.99
@@ -95,7 +95,7 @@ def test_times_are_in_the_years_of_the_split_and_never_twice(split: str) -> None
 def test_statistics_are_those_of_climatenet() -> None:
     """Mean and standard deviation from its configuration, class fractions from its test split."""
     maps = [
-        simulate(np.random.default_rng([0, 0, n]), 96, 144, season(map_time("train", n)))
+        simulate(np.random.default_rng([0, 0, n]), (96, 144), season(map_time("train", n)))
         for n in range(16)
     ]
     label = np.stack([weather.label for weather in maps])
@@ -116,7 +116,7 @@ def test_statistics_are_those_of_climatenet() -> None:
 
 def test_cyclone_radius_bounds_the_label() -> None:
     areas = [
-        (simulate(np.random.default_rng(3), 96, 144, 0.0, radius_km).label == 1).sum()
+        (simulate(np.random.default_rng(3), (96, 144), 0.0, radius_km).label == 1).sum()
         for radius_km in (250.0, 400.0, 600.0)
     ]
     assert 0 < areas[0] < areas[1] <= areas[2]

@@ -16,7 +16,7 @@ RIVER, MOIST_PLUME, DRY_JET = range(3)  # of FILAMENTS
 
 
 def calm(latitudes: int = 721, longitudes: int = 1440) -> Weather:  # 28 km
-    return Weather.calm(latitudes, longitudes)
+    return Weather.calm((latitudes, longitudes))
 
 
 def test_strongest_wind_and_lowest_pressure_are_hollands() -> None:
@@ -64,7 +64,7 @@ def test_left_out_rows_would_not_have_mattered() -> None:
 
 
 def test_only_cyclones_are_labelled_where_their_pressure_is_low() -> None:
-    weather = background(np.random.default_rng(0), 96, 144, 0.0)
+    weather = background(np.random.default_rng(0), (96, 144), 0.0)
     before = weather.pressure_Pa.copy()
     add_lows(np.random.default_rng(0), weather, 0.0, 600.0)
     labelled = weather.label == 1
@@ -75,7 +75,7 @@ def test_only_cyclones_are_labelled_where_their_pressure_is_low() -> None:
 
 def test_without_cyclones_there_is_no_label(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(storms, "LOWS", storms.LOWS[1:])
-    weather = background(np.random.default_rng(0), 24, 36, 0.0)
+    weather = background(np.random.default_rng(0), (24, 36), 0.0)
     before = weather.pressure_Pa.copy()
     add_lows(np.random.default_rng(0), weather, 0.0, 600.0)
     assert (weather.pressure_Pa - before).min() < -500  # the look-alikes are there

@@ -14,13 +14,13 @@ from apps.climate.weather import (
 
 
 def test_grid_has_both_poles_and_goes_once_around() -> None:
-    grid = Weather.calm(5, 8)
+    grid = Weather.calm((5, 8))
     np.testing.assert_array_equal(grid.latitude_H, [-90, -45, 0, 45, 90])
     np.testing.assert_array_equal(grid.longitude_W, [0, 45, 90, 135, 180, 225, 270, 315])
 
 
 def test_random_fields_are_standardised_and_steeper_slopes_smoother() -> None:
-    field_NHW = random_fields(np.random.default_rng(0), 96, 144, (1.0, 2.0, 3.0))
+    field_NHW = random_fields(np.random.default_rng(0), (96, 144), (1.0, 2.0, 3.0))
     assert field_NHW.shape == (3, 96, 144)
     assert field_NHW.dtype == np.float32
     np.testing.assert_allclose(field_NHW.mean((1, 2)), 0, atol=1e-5)
@@ -31,7 +31,7 @@ def test_random_fields_are_standardised_and_steeper_slopes_smoother() -> None:
 
 def test_random_fields_have_no_seam_in_longitude_and_do_not_join_the_poles() -> None:
     rng = np.random.default_rng(1)
-    field_NHW = random_fields(rng, 96, 144, (2.2,) * 20)
+    field_NHW = random_fields(rng, (96, 144), (2.2,) * 20)
     step = np.abs(np.diff(field_NHW, axis=2)).mean()
     assert np.abs(field_NHW[:, :, 0] - field_NHW[:, :, -1]).mean() < 1.3 * step
     assert np.abs(field_NHW[:, 0] - field_NHW[:, -1]).mean() > 5 * step
@@ -39,7 +39,7 @@ def test_random_fields_have_no_seam_in_longitude_and_do_not_join_the_poles() -> 
 
 def test_wind_is_geostrophic_in_the_middle_latitudes() -> None:
     """v = 1 / (density f) dp/dx, with metres from the circumference of the Earth."""
-    weather = background(np.random.default_rng(0), 96, 144, 0.0)
+    weather = background(np.random.default_rng(0), (96, 144), 0.0)
     step_m = 40_030_000 / 144 * np.cos(np.deg2rad(weather.latitude_H))[:, None]
     slope = (np.roll(weather.pressure_Pa, -1, 1) - np.roll(weather.pressure_Pa, 1, 1)) / (
         2 * step_m
@@ -53,6 +53,6 @@ def test_wind_is_geostrophic_in_the_middle_latitudes() -> None:
 
 
 def test_the_moist_belt_follows_the_season() -> None:
-    north = background(np.random.default_rng(0), 96, 144, 1.0).moisture_kg_m2[48:].mean()
-    south = background(np.random.default_rng(0), 96, 144, -1.0).moisture_kg_m2[48:].mean()
+    north = background(np.random.default_rng(0), (96, 144), 1.0).moisture_kg_m2[48:].mean()
+    south = background(np.random.default_rng(0), (96, 144), -1.0).moisture_kg_m2[48:].mean()
     assert north > 1.2 * south
