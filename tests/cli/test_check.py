@@ -21,7 +21,7 @@ def test_the_page_for_unknown_files_trains(
     assert "as configured these data cannot be used: not yet configured: data.classes" in (
         " ".join(done.out.split())
     )
-    name = sample_folder.name.replace("-", "_")
+    name = sample_folder.name.replace("-", "_").replace(".", "_")
     page = workplace / "scadl_configs" / "data" / f"{name}.yaml"
     line = f"train on it: scadl train climate --config-dir scadl_configs data={name}"
     assert line in done.out.splitlines()

@@ -14,11 +14,11 @@ from scadl_core.config.compose import (
     choices,
     compose_run,
     first_choice,
-    leaves,
     override_stored,
     parse,
     require,
 )
+from scadl_core.config.keys import leaves
 from scadl_core.errors import ConfigError
 
 
@@ -207,7 +207,7 @@ def test_overrides_of_a_stored_configuration() -> None:
         (["data.pth=x"], "unknown key 'data.pth'; did you mean 'data.path'?"),
         (["data=nitcdf"], "data=nitcdf: no such choice; did you mean 'netcdf'?"),
         (["optimizer.lr=x"], "optimizer.lr: expected a number (such as 0.5), got 'x'"),
-        (["split=all"], "split=all: no such choice; did you mean 'val'?"),
+        (["split=tst"], "split=tst: no such choice; did you mean 'test'?"),
     ):
         with pytest.raises(ConfigError) as caught:
             override_stored(stored, app, words)
