@@ -17,11 +17,12 @@ class ScadlError(Exception):
     The message is complete: it is shown without a traceback.
 
     Attributes:
-            local: Whether one rank of several met it alone, so that it has to be shown by that
-                rank.
+        local: Whether one rank of several met it alone, so that it has to be shown by that rank.
+        exit_status: What the command line ends with.
     """
 
     local = False
+    exit_status = 2
 
 
 class ConfigError(ScadlError):

@@ -226,3 +226,12 @@ def test_sigterm_to_mpirun_and_on(
     wait_for(resumed, "going on from step")
     finish(resumed)
     assert test_scores(folder) == uninterrupted(2)
+
+
+def test_interrupted_by_the_keyboard(start: Start, tmp_path: Path) -> None:
+    process = start(f"run.dir={tmp_path / 'run'}", "trainer.max_epochs=400")
+    wait_for(process, "step 8 ")
+    process.send_signal(signal.SIGINT)
+    assert finish(process, 130).endswith(
+        "scadl: interrupted; resume=auto goes on from the last checkpoint\n"
+    )

@@ -6,12 +6,16 @@ with everything saved; 130 interrupted; 1 anything else.
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 
 from scadl_core.errors import ConfigError, ScadlError, nearest
+
+# What is the fault of the place that a person named, and not of the program.
+_PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EISDIR)
 
 _USAGE = """usage: scadl VERB [APP] [key=value ...]
 
@@ -43,15 +47,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         return _run(words)
     except ScadlError as error:
-        return _fail(error, 2)
+        return _fail(error)
     except KeyboardInterrupt:
-        print("scadl: interrupted", file=sys.stderr)
+        print("scadl: interrupted; resume=auto goes on from the last checkpoint", file=sys.stderr)
         return 130
-    except BrokenPipeError:
-        os.dup2(
-            os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno()
-        )  # the reader left; say nothing more
+    except BrokenPipeError:  # the reader left; say nothing more
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        if error.errno not in _PLACES or error.filename is None:
+            raise
+        return _fail(_mistaken_place(error))
 
 
 def script() -> None:
@@ -91,16 +97,20 @@ def _run(words: list[str]) -> int:
     return known[words[0]](words[1:])
 
 
-def _fail(error: ScadlError, status: int) -> int:
-    from scadl_core.workflow.interrupts import EXIT_STOPPED, Stopped
+def _mistaken_place(error: OSError) -> ScadlError:
+    mistake = ScadlError(f"{error.filename}: {error.strerror}; choose a place that can be written")
+    mistake.local = True
+    return mistake
 
+
+def _fail(error: ScadlError) -> int:
     if "SCADL_TRACEBACK" in os.environ:
         traceback.print_exception(error)
     if error.local or guessed_rank() == 0:
         print(f"scadl: {error}", file=sys.stderr)
     if error.local:
-        abort_others(status)
-    return EXIT_STOPPED if isinstance(error, Stopped) else status
+        abort_others(error.exit_status)
+    return error.exit_status
 
 
 def guessed_rank() -> int:

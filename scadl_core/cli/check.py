@@ -112,7 +112,5 @@ def data_yaml(
 
 def _name(path: str | list[str]) -> str:
     first = Path(path if isinstance(path, str) else path[0])
-    name = "".join(
-        c if c.isalnum() else "_" for c in (first.name if first.is_dir() else first.stem)
-    ).strip("_")
-    return name or "mine"
+    name = first.name if first.is_dir() else first.stem
+    return "".join(c if c.isalnum() else "_" for c in name).strip("_") or "mine"

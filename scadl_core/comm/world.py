@@ -45,9 +45,8 @@ class Traffic:
 class World:
     """Rank, size and collectives of a run.
 
-    Laws: every rank calls the same methods in the same order. A method that raises, raises on every
-        rank.
-    With one process each collective is the identity.
+    Laws: every rank calls the same methods in the same order; a method that raises, raises on every
+    rank; with one process each collective is the identity.
 
     Attributes:
         rank: This process among all, from 0.
@@ -180,11 +179,9 @@ class World:
         """Sums over ranks such that a loss of the sums has the gradient of the whole batch.
 
         The gradient that flows back is this rank's own, times the number of ranks: the average over
-        ranks which
-        data-parallel training takes is then the exact gradient of the global loss. The same values
-        as
-        ``torch.distributed.nn.functional.all_reduce``, without its second message in the backward
-        pass.
+        ranks which data-parallel training takes is then the exact gradient of the global loss. The
+        same values as ``torch.distributed.nn.functional.all_reduce``, without its second message in
+        the backward pass.
 
         Args:
             tensor: Numerators and denominators of this rank; any shape, floating dtype and device.

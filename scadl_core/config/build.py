@@ -135,9 +135,8 @@ def locate(target: str, key: str, allow: list[str]) -> Any:
     """Imports what a ``_target_`` names, if its package may be named.
 
     A name can lead out of its package (``torch.os.system``), so the module in which the found
-    object was defined
-    counts, not the path to it. Of foreign packages only classes are taken: their functions load and
-        run files.
+    object was defined counts, not the path to it. Of foreign packages only classes are taken: their
+    functions load and run files.
 
     Args:
         target: A dotted name.

@@ -12,10 +12,9 @@ class SavedBytes:
     """Measures what autograd saves inside a ``with`` block around a forward pass.
 
     Counted are the distinct storages of saved tensors, each once, without those of parameters and
-    buffers, which are
-    held anyway. The values that reach the backward pass are the same tensors; only the check of
-    in-place changes
-    rests while the block is open, so measure one step, not a training.
+    buffers, which are held anyway. The values that reach the backward pass are the same tensors;
+    only the check of in-place changes rests while the block is open, so measure one step, not a
+    training.
 
     Args:
         module: Whose parameters and buffers are left out; none where it is None.

@@ -1,9 +1,9 @@
 """The run folder: one for every run, never shared, made by rank 0.
 
-config.yaml        the resolved configuration        metrics.json   the final numbers, written last
-provenance.json    code, versions, data, command     metrics.csv    one row an epoch checkpoints/
-last.ckpt, best.ckpt              tensorboard/   curves figures/  predictions/  evaluations/
-report.html    all of it on one page
+config.yaml        the resolved configuration       metrics.json   the final numbers, last
+provenance.json    code, versions, data, command    metrics.csv    one row an epoch
+checkpoints/       last.ckpt, best.ckpt             tensorboard/   curves
+figures/  predictions/  evaluations/                report.html    all of it on one page
 """
 
 from __future__ import annotations

@@ -40,8 +40,8 @@ class Checkpoints(Callback):
     ``best.ckpt``.
 
     A run that is killed anywhere goes back to the last whole ``last.ckpt`` and repeats what
-    followed, to the same
-    numbers; a ``best.ckpt`` written in between is then written again, identical.
+    followed, to the same numbers; a ``best.ckpt`` written in between is then written again,
+    identical.
 
     Args:
         folder: Where the two files lie.
@@ -65,7 +65,7 @@ class Checkpoints(Callback):
         the validation cost all.
 
         After the last step there is no saving until the validation is done: Lightning would resume
-            behind it.
+        behind it.
         """
         left = trainer.num_training_batches - batches_done(trainer)
         if left and between_steps(trainer):

@@ -1,21 +1,17 @@
 """What a pipeline's folder has to offer.
 
-One contract test runs over every app (tests/test_contract.py).
-The parts are named by ``_target_`` in the app's configuration and built by
-:func:`scadl_core.config.build.build`:
+One contract test runs over every app (tests/test_contract.py). The parts are named by ``_target_``
+in the app's configuration and built by :func:`scadl_core.config.build.build`:
 
-* ``data``: a :class:`Source`; ``data.sample``, where present, is called with ``path`` to write the
-example data set.
+* ``data``: a :class:`Source`. ``data.sample``, where present, is called to write the example set.
 * ``model``: a network, built with what :meth:`Source.dimensions` says and the configured arguments.
 * ``task``: a :class:`scadl_core.workflow.task.Task`, a LightningModule of loss and metrics.
-* ``baseline``: called with ``source``; returns the scores of the simple rule, by the names of
-:meth:`Task.scores`.
-* ``predict``: called with ``task``, ``inputs`` (paths or patterns), ``output`` (a file, or a folder
-in which to name
-  one) and ``provenance``; reads what it has to know from ``task.facts`` and returns the path it
-  wrote.
+* ``baseline``: called with ``source``; returns scores by the names of ``Task.scores``.
+* ``predict``: called with ``task`` (whose ``facts`` say what it has to know), ``inputs`` (paths or
+  patterns), ``output`` (a file, or a folder in which to name one) and ``provenance``; returns the
+  path it wrote.
 * ``figures``: called with ``task``, ``source``, ``folder``; writes PNG files and returns their
-captions by file name.
+  captions by file name.
 """
 
 from __future__ import annotations

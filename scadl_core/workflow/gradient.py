@@ -26,9 +26,8 @@ class WorldEnvironment(ClusterEnvironment):
     """Tells Lightning who this process is, for every launcher alike.
 
     Left to itself, Lightning trains N independent copies under ``mpirun`` with ``devices=1``,
-    raises IndexError with
-    ``devices="auto"``, and believes a surrounding Slurm job before the MPI launcher that started
-    it.
+    raises IndexError with ``devices="auto"``, and believes a surrounding Slurm job before the MPI
+    launcher that started it.
 
     Args:
         world: The processes of this run.
@@ -159,13 +158,13 @@ def quieten() -> None:
 
 @contextmanager
 def _of_this_rank() -> Iterator[None]:
-    """Marks a mistake met while ranks work on different samples: the other ranks do not know of
-    it.
-    """
+    """Marks a mistake met while ranks work on different samples: only this rank knows of it."""
     try:
         yield
     except Stopped:
         raise
+    except SystemExit as leaving:  # what Lightning makes of Ctrl-C
+        raise KeyboardInterrupt from leaving
     except ScadlError as error:
         error.local = True
         raise

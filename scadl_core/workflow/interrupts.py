@@ -15,11 +15,11 @@ from typing import Any
 from scadl_core.comm import World
 from scadl_core.errors import ScadlError
 
-EXIT_STOPPED = 75  # EX_TEMPFAIL of sysexits.h: try again later
-
 
 class Stopped(ScadlError):
     """The run was asked to stop and has saved its state."""
+
+    exit_status = 75  # EX_TEMPFAIL of sysexits.h: try again later
 
 
 class Interrupts:

@@ -42,9 +42,8 @@ class ShardedBatches:
     """The batches of one rank, one list of draws a batch.
 
     A global batch is cut over ranks, so that its content does not depend on how many there are. In
-    training the
-    order is a function of (seed, epoch) and a last, smaller batch is left out; in evaluation every
-    sample is read once.
+    training the order is a function of (seed, epoch) and a last, smaller batch is left out; in
+    evaluation every sample is read once.
 
     Args:
         num_samples: Samples in the split.

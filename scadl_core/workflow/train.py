@@ -133,8 +133,8 @@ class _Run:
     def solver(self, history: History, identity: dict[str, Any]) -> Any:
         """Builds the solver with the callbacks that every run has.
 
-        Their order matters: a checkpoint holds the
-        epoch's row, and a stop comes after the checkpoint.
+        Their order matters: a checkpoint holds the epoch's row, and a stop comes after the
+        checkpoint.
         """
         checkpoints = Checkpoints(self.folder.checkpoints, identity, self.world)
         own = [build(self.config, f"callbacks.{name}") for name in self.config.callbacks]

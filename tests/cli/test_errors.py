@@ -237,3 +237,13 @@ def test_values_that_only_their_users_can_judge(
     train: Scadl, workplace: Path, words: list[str], message: str
 ) -> None:
     assert_refused(train(*words), message, workplace)
+
+
+def test_an_output_that_cannot_be_written(scadl: Scadl, trained: Path, sample_folder: Path) -> None:
+    file = next((sample_folder / "test").glob("*.nc"))
+    Path("blocked").touch()
+    done = scadl("predict", "climate", f"run.dir={trained}", f"input={file}", "output=blocked/o.nc")
+    assert done.status == 2
+    assert done.err == (
+        f"scadl: {Path.cwd() / 'blocked'}: File exists; choose a place that can be written\n"
+    ) or done.err.endswith("Not a directory; choose a place that can be written\n")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from scadl_core.comm import World
-from scadl_core.workflow.interrupts import EXIT_STOPPED, Interrupts, Stopped
+from scadl_core.workflow.interrupts import Interrupts, Stopped
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR2])
@@ -35,7 +35,7 @@ def test_handlers_are_put_back_after_an_error() -> None:
 
 
 def test_the_exit_status_is_ex_tempfail() -> None:
-    assert EXIT_STOPPED == os.EX_TEMPFAIL
+    assert Stopped.exit_status == os.EX_TEMPFAIL
 
 
 def test_one_signalled_rank_stops_all(run_ranks: Callable[..., list[Any]]) -> None:
