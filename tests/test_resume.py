@@ -13,7 +13,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -37,7 +37,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
+def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
     """Starts `scadl` on some ranks, in a process group of its own, with one thread a rank."""
     root = tmp_path_factory.mktemp("resume")
     environ = {
@@ -60,7 +60,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
                 "scadl_core.cli",
             ],
         }["none" if ranks == 1 else launcher]
-        return subprocess.Popen(
+        started = subprocess.Popen(
             [*prefix, *RUN, *words],
             cwd=root,
             env=environ,
@@ -69,8 +69,15 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Start:
             text=True,
             start_new_session=True,
         )
+        processes.append(started)
+        return started
 
-    return run
+    processes: list[subprocess.Popen[str]] = []
+    yield run
+    for process in processes:
+        if process.poll() is None:  # a test failed before it had ended what it started
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
 
 
 @pytest.fixture(scope="module")
@@ -165,7 +172,7 @@ def test_ten_kills(
 def ranks_of(process: subprocess.Popen[str]) -> list[int]:
     """The process ids of the ranks that a launcher started."""
     children = subprocess.run(
-        ["ps", "-eo", "pid,ppid,args"], capture_output=True, text=True, check=True
+        ["ps", "-ewwo", "pid,ppid,args"], capture_output=True, text=True, check=True
     ).stdout
     rows = [line.split(None, 2) for line in children.splitlines()[1:]]
     family = {process.pid}
