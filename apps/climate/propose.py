@@ -15,7 +15,10 @@ from scadl_core.record.datareport import DataReport, Table
 
 LABEL_NAMES = ("labels", "label")
 CLIMATENET_CLASSES = ["background", "tropical_cyclone", "atmospheric_river"]
-HINT = "no label variable: set data.target, data.thresholds, data.classes, or data.target=null"
+HINT = (
+    "no variable looks like labels: name one with its classes, or label by thresholds on a field, "
+    "such as data.target=uwnd data.thresholds=[30.0] data.classes=[calm,jet]"
+)
 
 
 class _Found(NamedTuple):
@@ -47,13 +50,14 @@ def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
                     refused.append(str(error))
     if not found:
         raise DataError((refused or [f"{files[0]}: no variable lies on latitude and longitude"])[0])
-    target = next((name for name, channel in found.items() if channel.classes), None)
+    # Labels are what a person has to name where no variable looks like class numbers.
+    target = next((name for name, channel in found.items() if channel.classes), "???")
     by = "folder" if {"train", "test"} <= {file.parent.name for file in files} else "time"
     values = {
         "path": str(path) if isinstance(path, str | Path) else [str(item) for item in path],
         "inputs": [name for name, channel in found.items() if channel.is_real and name != target],
         "target": target,
-        "classes": found[target].classes if target else [],
+        "classes": found[target].classes if target in found else "???",
         "split": {"by": by},
     }
     first, fields = next(iter(found.values())).field, found.items()
@@ -61,7 +65,9 @@ def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
     facts |= {"first sample": first.keys[0]}
     rows = [(name, str(it.field.grid.shape), it.field.unit, it.range) for name, it in fields]
     table = Table("Channels (range of the first field)", ("name", "shape", "unit", "range"), rows)
-    return DataReport("Climate files", facts, [table], [HINT] * (not target) + refused), values
+    return DataReport(
+        "Climate files", facts, [table], [HINT] * (target not in found) + refused
+    ), values
 
 
 def _variables(dataset: xr.Dataset) -> set[str]:

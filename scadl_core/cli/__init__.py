@@ -15,7 +15,10 @@ from collections.abc import Callable, Sequence
 from scadl_core.errors import ConfigError, ScadlError, nearest
 
 # What is the fault of the place that a person named, and not of the program.
-_PLACES = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.ENOTDIR, errno.EISDIR)
+_PLACES = {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC),
+    *(errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
+}
 
 _USAGE = """usage: scadl VERB [APP] [key=value ...]
 

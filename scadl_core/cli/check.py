@@ -4,13 +4,16 @@ trains on them.
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
+import yaml
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
 
 from scadl_core.comm import World
+from scadl_core.config.apps import App, find_app
 from scadl_core.config.build import allowed, locate
 from scadl_core.errors import ConfigError, DataError
 from scadl_core.files import write_text
@@ -59,7 +62,7 @@ def check(config: DictConfig, console: Console) -> bool:
     report.print(console)
     if mistake is not None:
         console.print(
-            f"as configured these data cannot be used: {mistake}",
+            f"with the settings given so far these data cannot be used: {mistake}",
             style="yellow",
             highlight=False,
             markup=False,
@@ -70,7 +73,8 @@ def check(config: DictConfig, console: Console) -> bool:
         else CONFIG_DIR / "data" / f"{_name(config.data.path)}.yaml"
     )
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_text(path, data_yaml(values, config.app, report.facts, mistake))
+    comments = comments_of(find_app(config.app))
+    write_text(path, data_yaml(values, config.app, report.facts, mistake, comments))
     console.print(f"written: {path}", highlight=False, markup=False)
     if path.parent.name == "data":
         console.print(
@@ -83,8 +87,19 @@ def check(config: DictConfig, console: Console) -> bool:
     return mistake is None
 
 
+def comments_of(app: App) -> dict[str, str]:
+    """What the app's own data pages say behind each key."""
+    pages = (page.read_text(encoding="utf-8") for page in (app.configs / "data").glob("*.yaml"))
+    found = [re.findall(r"^ *(\w+):[^#\n]*#\s*(.+)$", page, re.MULTILINE) for page in pages]
+    return {key: comment for lines in found for key, comment in lines}
+
+
 def data_yaml(
-    values: dict[str, Any], app: str, facts: dict[str, str], mistake: Exception | None
+    values: dict[str, Any],
+    app: str,
+    facts: dict[str, str],
+    mistake: Exception | None,
+    comments: dict[str, str],
 ) -> str:
     """A commented data configuration.
 
@@ -93,6 +108,7 @@ def data_yaml(
         app: The pipeline.
         facts: What was found, as comments on top.
         mistake: Why the configuration from which the values come did not fit, if it did not.
+        comments: What to say of a key.
     """
     lines = [
         f"# Data of yours for `scadl {app}`, written by `scadl check`. Edit freely; every key can "
@@ -105,8 +121,10 @@ def data_yaml(
             "training."
         ]
     for name, value in values.items():
-        text = OmegaConf.to_yaml(OmegaConf.create({name: value})).rstrip()
-        lines.append(text if value is not None else f"{name}: null")
+        if name in comments:
+            lines.append(f"# {comments[name]}")
+        text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
+        lines.append(f"{name}: {text.removesuffix('...' + chr(10)).strip()}")
     return "\n".join(lines) + "\n"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from rich.console import Console
@@ -40,7 +39,7 @@ def rerun(path: Path, console: Console) -> float:
     new = RunFolder(choose_folder(config, world))
     _say_what_changed(folder, console)
     after = train(config, new.path)
-    old_data, new_data = (json.loads(f.provenance.read_text())["data"] for f in (folder, new))
+    old_data, new_data = (f.load_provenance()["data"] for f in (folder, new))
     if old_data != new_data:
         raise DataError(
             f"the data differ from those of {path}; its scores cannot be compared with those in "
@@ -68,7 +67,7 @@ def rerun(path: Path, console: Console) -> float:
 
 
 def _say_what_changed(folder: RunFolder, console: Console) -> None:
-    stored = json.loads(folder.provenance.read_text())
+    stored = folder.load_provenance()
     now = {**versions(), "git": git_state().get("sha")}
     then = {**stored["versions"], "git": stored["git"].get("sha")}
     for name, value in now.items():

@@ -133,8 +133,8 @@ def _refuse_choices(given: Words) -> None:
     for override in given.parsed:
         if override.is_sweep_override():
             raise ConfigError(
-                f"{override.input_line}: several choices need a sweep, scadl train "
-                f"{given.app.name} -m ..."
+                f"{override.input_line}: a comma parts the choices of a sweep (scadl train -m); "
+                "quote the value twice, or write a list in [ ]"
             )
 
 

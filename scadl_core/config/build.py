@@ -24,6 +24,17 @@ _TRUSTED = (
     "pytorch_optimizer",
     "scadl_core",
 )
+# What may be made of other packages' classes.
+_PARTS = {
+    "torch.Module",
+    "torch.Optimizer",
+    "torch.LRScheduler",
+    "lightning.Trainer",
+    "lightning.Callback",
+    "lightning.Logger",
+    "torchmetrics.Metric",
+}
+_FUNCTIONS = "scadl_core.workflow.schedules"
 # Keys beside a _target_ that are not its arguments: Hydra's, and data.sample, which
 # pipeline.make_source takes out.
 _CONTROLS = {"_target_", "_partial_", "_recursive_", "_convert_", "_args_", "sample"}
@@ -45,6 +56,8 @@ def build(config: DictConfig, key: str, **arguments: Any) -> Any:
             refuses.
     """
     node = OmegaConf.select(config, key)
+    if node is None:
+        raise ConfigError(f"missing: {key}; a run cannot do without it")
     check_targets(node, key, allowed(config))
     with _mistakes(key, node["_target_"]):
         # Hydra fills in what the configuration says; what only the program knows is handed over as
@@ -135,8 +148,9 @@ def locate(target: str, key: str, allow: list[str]) -> Any:
     """Imports what a ``_target_`` names, if its package may be named.
 
     A name can lead out of its package (``torch.os.system``), so the module in which the found
-    object was defined counts, not the path to it. Of foreign packages only classes are taken: their
-    functions load and run files.
+    object was defined counts, not the path to it. Of foreign packages only the parts of a training
+    are taken: among their other classes are some that start a process when they are made, and
+    their functions load and run files. Of the core, functions other than schedules are not taken.
 
     Args:
         target: A dotted name.
@@ -152,15 +166,27 @@ def locate(target: str, key: str, allow: list[str]) -> Any:
         raise ConfigError(f"{key}._target_: {target!r} fails on import ({error.value})") from error
     if found is None:
         raise ConfigError(f"{key}._target_: there is no {target!r}")
-    own = ("scadl_core", *allow)
-    if not (inspect.isclass(found) or _within(str(getattr(found, "__module__", "")), own)):
-        raise ConfigError(
-            f"{key}._target_: {target!r} is not a class; " + _refusal(target, key, own)
-        )
     home = str(getattr(found, "__module__", ""))
+    if not inspect.isclass(found) and not _within(home, (_FUNCTIONS, *allow)):
+        raise ConfigError(
+            f"{key}._target_: {target!r} is not a class; "
+            + _refusal(target, key, (_FUNCTIONS, *allow))
+        )
     if not _within(home, packages):
         raise ConfigError(_refusal(f"{home}.{target.rpartition('.')[2]}", key, packages))
+    if not _within(home, ("scadl_core", *allow)) and not (
+        inspect.isclass(found) and _kinds(found) & _PARTS
+    ):
+        raise ConfigError(
+            f"{key}._target_: {target!r} is no part of a training (network, optimizer, scheduler, "
+            "trainer, callback, logger, metric) and is not made from a configuration"
+        )
     return found
+
+
+def _kinds(found: type) -> set[str]:
+    """The names of a class and of all it inherits from, with their top-level packages."""
+    return {f"{base.__module__.partition('.')[0]}.{base.__name__}" for base in found.__mro__}
 
 
 def _within(name: str, packages: tuple[str, ...]) -> bool:

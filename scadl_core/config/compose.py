@@ -164,7 +164,8 @@ def parse(overrides: Sequence[str]) -> list[Override]:
         return OverridesParser.create().parse_overrides(list(overrides))
     except HydraException as error:
         raise ConfigError(
-            f"cannot read the overrides: {_first_line(error)}; quote values with spaces or commas"
+            f"cannot read the overrides ({_first_line(error)}); quote a value with spaces, commas, "
+            "~, = or letters beyond ASCII twice: 'data.path=\"~/my data\"'"
         ) from None
 
 
@@ -207,4 +208,4 @@ def _check_choice(override: Override) -> None:
 
 
 def _first_line(error: Exception) -> str:
-    return str(error).strip().split("\n")[0]
+    return str(error).strip().split("\n")[0].removeprefix("LexerNoViableAltException: ")

@@ -11,6 +11,7 @@ from hydra.core.override_parser.types import Override
 from hydra.errors import HydraException
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
+from yaml import YAMLError
 
 from scadl_core.config.build import allowed, check_targets
 from scadl_core.errors import ConfigError, nearest
@@ -65,6 +66,8 @@ def check_key(override: Override, config: DictConfig) -> None:
     """
     if override.is_add() or override.is_force_add():
         return
+    if override.is_delete() and override.key_or_group in config:
+        raise ConfigError(f"~{override.key_or_group}: a run cannot do without this part")
     keys = [key for key in leaves(config) if not key.rpartition(".")[2].startswith("_")]
     wanted = [override.key_or_group]
     value, whole = override.value(), OmegaConf.select(config, override.key_or_group)
@@ -114,7 +117,7 @@ def _check_type(key: str, default: Any, value: Any) -> None:
         int: isinstance(value, int) and not isinstance(value, bool),
         float: isinstance(value, (int, float)) and not isinstance(value, bool),
         dict: isinstance(value, dict) or value is None,
-        list: isinstance(value, (list, str)) or value is None,
+        list: isinstance(value, list) or value is None,
         str: not isinstance(value, dict),
     }[kind]
     if not right:
@@ -147,5 +150,5 @@ def one_message() -> Iterator[None]:
     """What Hydra and OmegaConf refuse becomes one ConfigError of one line."""
     try:
         yield
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, YAMLError) as error:
         raise ConfigError(" ".join(str(error).split())) from error

@@ -24,6 +24,8 @@ from scadl_core.errors import RunError
 from scadl_core.files import write_json, write_text
 
 _PARTS = ("checkpoints", "figures", "predictions")
+_SECTIONS = {"data", "model", "task", "optimizer", "trainer", "loader", "seed", "run", "paths"}
+_IDENTITY = {"app", "facts", "provenance", "step"}
 # What may differ between a run and its continuation.
 _NOT_THE_RUN = ("resume", "run", "paths", "input", "output", "checkpoint", "split", "build")
 
@@ -112,7 +114,7 @@ class RunFolder:
             RunError: The data have changed since the run was begun.
         """
         if self.provenance.is_file():
-            first = json.loads(self.provenance.read_text())
+            first = self.load_provenance()
             old, new = first["data"], provenance["data"]
             changed = sorted(
                 path for path in old.keys() | new.keys() if old.get(path) != new.get(path)
@@ -160,6 +162,10 @@ class RunFolder:
             ) from None
         if not isinstance(config, DictConfig) or not isinstance(config.get("app"), str):
             raise RunError(f"{self.config}: not the configuration of a run (it names no app)")
+        if lacking := sorted(_SECTIONS - config.keys()):
+            raise RunError(f"{self.config}: not the configuration of a run (no {lacking[0]})")
+        # Trust in foreign packages is given by who runs this, not by the folder.
+        config.build = {"allow": []}
         return config
 
     def load_checkpoint(self, name: str, app: str) -> dict[str, Any]:
@@ -186,7 +192,7 @@ class RunFolder:
                 f"({type(error).__name__})"
             ) from None
         identity = checkpoint.get("scadl") if isinstance(checkpoint, dict) else None
-        if not isinstance(identity, dict):
+        if not isinstance(identity, dict) or not identity.keys() >= _IDENTITY:
             raise RunError(
                 f"checkpoint {path}: not a ScaDL checkpoint; give one that `scadl train {app}` "
                 "wrote"
@@ -203,7 +209,15 @@ class RunFolder:
             raise RunError(
                 f"run folder {self.path}: the run is not complete; continue it with resume=auto"
             )
-        return dict(json.loads(self.metrics.read_text()))
+        return _read_json(self.metrics)
+
+    def load_provenance(self) -> dict[str, Any]:
+        """Where the run comes from.
+
+        Raises:
+            RunError: The file is absent or broken.
+        """
+        return _read_json(self.provenance)
 
     def _take_lock(self) -> None:
         assert self._lock is not None
@@ -216,6 +230,15 @@ class RunFolder:
             ) from None
         except OSError:
             pass  # a file system without locks; the refusal of existing runs still holds
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise RunError(
+            f"{path}: cannot be read ({type(error).__name__}); was it cut off?"
+        ) from None
 
 
 def new_name() -> str:

@@ -44,8 +44,6 @@ def load_run(
         raise RunError(
             f"run folder {folder.path} is of the pipeline {stored.app!r}, not of {app.name!r}"
         )
-    # Trust in foreign packages is given by who runs this, not by the folder.
-    stored.build.allow = []
     return folder, override_stored(stored, app, overrides, config_dir)
 
 
@@ -89,13 +87,31 @@ def evaluate(folder: RunFolder, config: DictConfig) -> dict[str, float]:
     )
     if world.is_first:
         name = f"{config.split}-{config.checkpoint}-{provenance['time'].replace(':', '')}.json"
-        output = (
-            Path(config.output).absolute() if config.output else folder.path / "evaluations" / name
-        )
+        output = output_of(config, folder, folder.path / "evaluations" / name)
         output.parent.mkdir(parents=True, exist_ok=True)
         write_json(output, {**scores, "provenance": provenance})
         print(f"written: {output}")
     return scores
+
+
+def output_of(config: DictConfig, folder: RunFolder, default: Path) -> Path:
+    """The file to write, which must be none of the run's own.
+
+    Args:
+        config: The configuration; ``output`` is what the person said.
+        folder: The run.
+        default: Where to write if the person said nothing.
+
+    Raises:
+        ConfigError: The file belongs to the run.
+    """
+    if not config.output:
+        return default
+    output = Path(str(config.output)).expanduser().absolute()
+    inside = folder.path in output.parents
+    if inside and output.parent not in (default.parent, folder.predictions):
+        raise ConfigError(f"output={output} is inside the run folder; choose another place")
+    return output
 
 
 def predict(folder: RunFolder, config: DictConfig) -> Path:
@@ -113,8 +129,9 @@ def predict(folder: RunFolder, config: DictConfig) -> Path:
         ConfigError: No input was named.
         LaunchError: Several processes were started; one does this.
     """
-    if config.input is None:
-        raise ConfigError("missing: input; add input=<file or pattern>")
+    given = [config.input] if isinstance(config.input, str) else config.input
+    if not isinstance(given, Sequence) or not given or not all(map(str, given)):
+        raise ConfigError("missing: input; add input=<file or pattern>, or input=[<file>,<file>]")
     world = World.start()
     if world.size > 1:
         raise LaunchError(
@@ -123,7 +140,7 @@ def predict(folder: RunFolder, config: DictConfig) -> Path:
     checkpoint = folder.load_checkpoint(config.checkpoint, config.app)
     config = resolve(config)
     task = restore_task(config, checkpoint, world)
-    output = Path(config.output).expanduser().absolute() if config.output else folder.predictions
+    output = output_of(config, folder, folder.predictions)
     provenance = {**checkpoint["scadl"]["provenance"], "command": command_line()}
     written: Path = build(
         config, "predict", task=task, inputs=config.input, output=output, provenance=provenance

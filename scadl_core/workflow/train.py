@@ -14,6 +14,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from scadl_core.comm import World
 from scadl_core.config.build import build
+from scadl_core.errors import ConfigError
 from scadl_core.files import write_json
 from scadl_core.record.plots import learning_curves
 from scadl_core.record.provenance import command_line, describe, fingerprints
@@ -61,6 +62,10 @@ def train(config: DictConfig, path: Path | None = None) -> dict[str, float]:
         Stopped: A signal came; the state is saved.
     """
     world = World.start()
+    if config.trainer.max_epochs < 1:
+        raise ConfigError(
+            f"trainer.max_epochs: expected 1 or more, got {config.trainer.max_epochs}"
+        )
     config = resolve(config)
     path = path or choose_folder(config, world)
     folder = RunFolder(path)
@@ -95,6 +100,7 @@ class _Run:
         history = History(self.folder.history, self.world)
         identity = {"app": self.config.app, "facts": facts, "provenance": provenance}
         solver = self.solver(history, identity)
+        self.try_optimizer(task)
         # From here on the run exists: a mistake found before leaves no folder behind.
         self.world.first(lambda: self.folder.begin(self.config, provenance))
 
@@ -112,6 +118,12 @@ class _Run:
         self.world.first(lambda: self.finish(task, source, metrics, provenance))
         say(self.world, f"report: {self.folder.report}")
         return metrics
+
+    def try_optimizer(self, task: Task) -> None:
+        """Finds a rate or a schedule that its class refuses before the run exists."""
+        optimizer = build(self.config, "optimizer")(task.parameters())
+        if self.config.schedule:
+            build(self.config, "schedule")(optimizer=optimizer, total_steps=1)
 
     def provenance(self, source: Source) -> dict[str, Any]:
         """Where this run comes from."""

@@ -242,8 +242,14 @@ def test_values_that_only_their_users_can_judge(
 def test_an_output_that_cannot_be_written(scadl: Scadl, trained: Path, sample_folder: Path) -> None:
     file = next((sample_folder / "test").glob("*.nc"))
     Path("blocked").touch()
-    done = scadl("predict", "climate", f"run.dir={trained}", f"input={file}", "output=blocked/o.nc")
-    assert done.status == 2
-    assert done.err == (
-        f"scadl: {Path.cwd() / 'blocked'}: File exists; choose a place that can be written\n"
-    ) or done.err.endswith("Not a directory; choose a place that can be written\n")
+    predict = ("predict", "climate", f"run.dir={trained}", f"input={file}")
+    done = scadl(*predict, "output=blocked/o.nc")
+    assert (done.status, done.err) == (
+        2,
+        f"scadl: {Path.cwd() / 'blocked'}: File exists; choose a place that can be written\n",
+    )
+    done = scadl(*predict, f"output={trained}/config.yaml")
+    assert (done.status, done.err) == (
+        2,
+        f"scadl: output={trained}/config.yaml is inside the run folder; choose another place\n",
+    )

@@ -116,7 +116,9 @@ def test_exit_status(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixt
     assert leave(monkeypatch, fail(Stopped("stopped"))) == 75
     assert capsys.readouterr().err == "scadl: stopped\n"
     assert leave(monkeypatch, fail(KeyboardInterrupt())) == 128 + signal.SIGINT
-    assert capsys.readouterr().err == "scadl: interrupted\n"
+    assert capsys.readouterr().err == (
+        "scadl: interrupted; resume=auto goes on from the last checkpoint\n"
+    )
     assert leave(monkeypatch, fail(ZeroDivisionError("a defect"))) == 1
     assert "Traceback" in capsys.readouterr().err
 

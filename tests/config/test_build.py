@@ -144,3 +144,16 @@ def test_values_are_plain_python_not_omegaconf() -> None:
     )
     assert type(box["x"]) is list
     assert type(box["x"][1]) is dict
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "torch.distributed.elastic.multiprocessing.subprocess_handler.SubprocessHandler",
+        "scadl_core.cli.main",
+        "scadl_core.files.write_text",
+    ],
+)
+def test_what_is_no_part_of_a_training_is_not_made(target: str) -> None:
+    """Of a trusted package, but it would start a process or write a file."""
+    assert f"part._target_: '{target}' is no" in message(build, config(_target_=target), "part")
