@@ -66,7 +66,7 @@ def check_key(override: Override, config: DictConfig) -> None:
     """
     if override.is_add() or override.is_force_add():
         return
-    if override.is_delete() and override.key_or_group in config:
+    if override.is_delete() and override.key_or_group in {*config} - {"schedule"}:
         raise ConfigError(f"~{override.key_or_group}: a run cannot do without this part")
     keys = [key for key in leaves(config) if not key.rpartition(".")[2].startswith("_")]
     wanted = [override.key_or_group]

@@ -24,8 +24,6 @@ from scadl_core.errors import RunError
 from scadl_core.files import write_json, write_text
 
 _PARTS = ("checkpoints", "figures", "predictions")
-_SECTIONS = {"data", "model", "task", "optimizer", "trainer", "loader", "seed", "run", "paths"}
-_IDENTITY = {"app", "facts", "provenance", "step"}
 # What may differ between a run and its continuation.
 _NOT_THE_RUN = ("resume", "run", "paths", "input", "output", "checkpoint", "split", "build")
 
@@ -162,10 +160,9 @@ class RunFolder:
             ) from None
         if not isinstance(config, DictConfig) or not isinstance(config.get("app"), str):
             raise RunError(f"{self.config}: not the configuration of a run (it names no app)")
-        if lacking := sorted(_SECTIONS - config.keys()):
-            raise RunError(f"{self.config}: not the configuration of a run (no {lacking[0]})")
-        # Trust in foreign packages is given by who runs this, not by the folder.
-        config.build = {"allow": []}
+        if "build" in config:
+            # Trust in foreign packages is given by who runs this, not by the folder.
+            config.build = {"allow": []}
         return config
 
     def load_checkpoint(self, name: str, app: str) -> dict[str, Any]:
@@ -192,7 +189,7 @@ class RunFolder:
                 f"({type(error).__name__})"
             ) from None
         identity = checkpoint.get("scadl") if isinstance(checkpoint, dict) else None
-        if not isinstance(identity, dict) or not identity.keys() >= _IDENTITY:
+        if not isinstance(identity, dict) or "app" not in identity:
             raise RunError(
                 f"checkpoint {path}: not a ScaDL checkpoint; give one that `scadl train {app}` "
                 "wrote"

@@ -73,7 +73,7 @@ def make_task(config: DictConfig, facts: dict[str, Any], world: World) -> Task:
         world=world,
         seed=config.seed,
         optimizer=build(config, "optimizer"),
-        schedule=build(config, "schedule") if config.schedule else None,
+        schedule=build(config, "schedule") if config.get("schedule") else None,
     )
     return task
 

@@ -122,7 +122,7 @@ class _Run:
     def try_optimizer(self, task: Task) -> None:
         """Finds a rate or a schedule that its class refuses before the run exists."""
         optimizer = build(self.config, "optimizer")(task.parameters())
-        if self.config.schedule:
+        if self.config.get("schedule"):
             build(self.config, "schedule")(optimizer=optimizer, total_steps=1)
 
     def provenance(self, source: Source) -> dict[str, Any]:

@@ -87,8 +87,8 @@ def test_every_mistake_is_one_line(words: Sequence[str], message: str) -> None:
 def test_what_does_not_parse_is_said_in_one_line() -> None:
     with pytest.raises(ConfigError) as caught:
         compose("optimizer.lr=[1")
-    assert str(caught.value).startswith("cannot read the overrides: ")
-    assert str(caught.value).endswith("; quote values with spaces or commas")
+    assert str(caught.value).startswith("cannot read the overrides (")
+    assert str(caught.value).endswith("twice: 'data.path=\"~/my data\"'")
     assert "\n" not in str(caught.value)
 
 

@@ -12,8 +12,8 @@ def test_real_levels_become_channels(shared_data):
     path = shared_data / "climate" / "era5_pl_t_z_500_850_test4.nc"
     report, values = ClimateData.propose(path)
     assert values["inputs"] == ["t@500hPa", "t@850hPa", "z@500hPa", "z@850hPa"]
-    assert (values["target"], values["classes"]) == (None, [])
-    assert report.warnings[0].startswith("no label variable: set data.target")
+    assert (values["target"], values["classes"]) == ("???", "???")
+    assert report.warnings[0].startswith("no variable looks like labels")
     assert ClimateData(values["path"], values["inputs"]).facts()["mean_C"][2] > 4e4
 
 
