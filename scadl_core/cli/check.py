@@ -99,7 +99,7 @@ def data_yaml(
     app: str,
     facts: dict[str, str],
     mistake: Exception | None,
-    comments: dict[str, str],
+    comments: dict[str, str] | None = None,
 ) -> str:
     """A commented data configuration.
 
@@ -121,7 +121,7 @@ def data_yaml(
             "training."
         ]
     for name, value in values.items():
-        if name in comments:
+        if comments and name in comments:
             lines.append(f"# {comments[name]}")
         text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
         lines.append(f"{name}: {text.removesuffix('...' + chr(10)).strip()}")

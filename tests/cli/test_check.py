@@ -18,8 +18,9 @@ def test_the_page_for_unknown_files_trains(
 ) -> None:
     done = scadl("check", "climate", "data=netcdf", f"data.path={sample_folder}")
     assert (done.status, done.err) == (0, "")
-    assert "as configured these data cannot be used: not yet configured: data.classes" in (
-        " ".join(done.out.split())
+    assert (
+        "with the settings given so far these data cannot be used: not yet configured: data.classes"
+        in (" ".join(done.out.split()))
     )
     name = sample_folder.name.replace("-", "_").replace(".", "_")
     page = workplace / "scadl_configs" / "data" / f"{name}.yaml"

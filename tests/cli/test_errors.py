@@ -62,7 +62,8 @@ def train(scadl: Scadl, tiny: Sequence[str], maps: Path) -> Scadl:
         ),
         (
             ["train", "climate", "seed=1,2"],
-            "seed=1,2: several choices need a sweep, scadl train climate -m ...",
+            "seed=1,2: a comma parts the choices of a sweep (scadl train -m); "
+            "quote the value twice, or write a list in [ ]",
         ),
         (
             ["train", "climate", "optimizer.lrr=1"],
