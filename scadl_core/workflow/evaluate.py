@@ -109,7 +109,7 @@ def output_of(config: DictConfig, folder: RunFolder, default: Path) -> Path:
         return default
     output = Path(str(config.output)).expanduser().absolute()
     inside = folder.path in output.parents
-    if inside and output.parent not in (default.parent, folder.predictions):
+    if inside and output.parent not in (folder.predictions, folder.path / "evaluations"):
         raise ConfigError(f"output={output} is inside the run folder; choose another place")
     return output
 

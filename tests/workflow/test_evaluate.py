@@ -102,7 +102,8 @@ def test_predictions_are_the_networks_most_probable_class(
         (
             "evaluate",
             ["run.dir={run}", "seed=1,2"],
-            "seed=1,2: several choices need a sweep, scadl train climate -m ...",
+            "seed=1,2: a comma parts the choices of a sweep (scadl train -m); quote the value twice, "
+            "or write a list in [ ]",
         ),
     ],
 )
