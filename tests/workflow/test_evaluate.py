@@ -69,7 +69,11 @@ def test_predictions_are_the_networks_most_probable_class(
     ("verb", "words", "message"),
     [
         ("evaluate", [], "missing: run.dir; add run.dir=<the folder of a finished run>"),
-        ("predict", ["run.dir={run}"], "missing: input; add input=<file or pattern>"),
+        (
+            "predict",
+            ["run.dir={run}"],
+            "missing: input; add input=<file or pattern>, or input=[<file>,<file>]",
+        ),
         (
             "evaluate",
             ["run.dir=nowhere"],
@@ -102,8 +106,8 @@ def test_predictions_are_the_networks_most_probable_class(
         (
             "evaluate",
             ["run.dir={run}", "seed=1,2"],
-            "seed=1,2: a comma parts the choices of a sweep (scadl train -m); quote the value twice, "
-            "or write a list in [ ]",
+            "seed=1,2: a comma parts the choices of a sweep (scadl train -m); "
+            "quote the value twice, or write a list in [ ]",
         ),
     ],
 )
