@@ -9,7 +9,6 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
 from omegaconf import OmegaConf
 from rich.console import Console
 
@@ -49,7 +48,6 @@ def test_two_seeds_one_after_the_other(scadl: Scadl, tiny: Sequence[str], workpl
 
 
 def test_side_by_side_with_joblib(scadl: Scadl, tiny: Sequence[str], workplace: Path) -> None:
-    pytest.importorskip("hydra_plugins.hydra_joblib_launcher")
     done = scadl(
         "train", "climate", "-m", *tiny, "trainer.max_epochs=1", "logger=none", "seed=0,1",
         "run.dir=side", "hydra/launcher=joblib", "hydra.launcher.n_jobs=2",
