@@ -11,6 +11,7 @@ from torch.nn import functional
 
 from scadl_core.errors import ConfigError, nearest
 
+DEEPEST = 8  # halvings; the channels double with each, and the map has to be a multiple of 2**8
 MOST_GROUPS = 4  # of GroupNorm; fewer where the channels are not a multiple
 NORMS = ("group", "batch")
 
@@ -50,6 +51,8 @@ class UNet(nn.Module):
             if isinstance(count, bool) or not isinstance(count, int) or count < 1:
                 found = f"expected a whole number of at least 1, got {count!r}"
                 raise ConfigError(f"model.{name}: {found}")
+        if depth > DEEPEST:
+            raise ConfigError(f"model.depth: expected at most {DEEPEST}, got {depth}")
         if norm not in NORMS:
             found = f"got {norm!r}{nearest(norm, NORMS)}"
             raise ConfigError(f"model.norm: expected a known norm, {found}")

@@ -100,6 +100,7 @@ def test_other_float_types(dtype: torch.dtype) -> None:
 @pytest.mark.parametrize(
     ("change", "message"),
     [
+        ({"depth": 30}, "model.depth: expected at most 8, got 30"),
         ({"width": 0}, "model.width: expected a whole number of at least 1, got 0"),
         ({"depth": 2.5}, "model.depth: expected a whole number of at least 1, got 2.5"),
         (
