@@ -1,13 +1,79 @@
-"""Files that are either whole or absent, whatever kills the process that writes them."""
+"""Finding files; and writing them whole or not at all, whatever kills the process that writes."""
 
 from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+from scadl_core.errors import DataError
+
+Paths = str | Path | Iterable[str | Path]
+
+
+def natural(text: str) -> list[tuple[int, str]]:
+    """A sort key by which ``map-2`` comes before ``map-10``."""
+    return [(int(it) if it.isdecimal() else -1, it) for it in re.split(r"(\d+)", text)]
+
+
+def find_files(
+    paths: Paths, suffixes: Sequence[str], stores: Sequence[str] = (), key: str = "data.path"
+) -> list[Path]:
+    """The files of a file, a folder (and its subfolders), a pattern, or several; in natural order.
+
+    Args:
+        paths: What the user wrote.
+        suffixes: The endings, in small letters, by which files of a folder are chosen.
+        stores: Endings of folders that are taken as one file each, such as ``.zarr``.
+        key: What the user wrote it for, to name in messages.
+
+    Raises:
+        DataError: One of them means no file.
+    """
+    several = [paths] if isinstance(paths, str | Path) else paths
+    files: set[Path] = set()
+    for path in (Path(item).expanduser() for item in several):
+        if path.is_file() or (path.is_dir() and path.suffix.lower() in stores):
+            files.add(path)
+        elif path.is_dir():
+            found = set(_walk(path, suffixes, stores))
+            if not found:
+                ends = ", ".join((*suffixes, *stores))
+                raise DataError(f"{key}: the folder {path} holds no file ending in {ends}")
+            files |= found
+        else:
+            files |= _matches(path, stores, key)
+    return sorted(files, key=lambda file: natural(str(file)))
+
+
+def _walk(folder: Path, suffixes: Sequence[str], stores: Sequence[str]) -> Iterator[Path]:
+    for item in folder.iterdir():
+        if item.name.startswith("."):
+            continue
+        suffix = item.suffix.lower()
+        if item.is_dir():
+            if suffix in stores:
+                yield item
+            elif not item.is_symlink():  # might lead back here
+                yield from _walk(item, suffixes, stores)
+        elif suffix in suffixes:
+            yield item
+
+
+def _matches(pattern: Path, stores: Sequence[str], key: str) -> set[Path]:
+    anchor = Path(pattern.anchor)  # a pattern has to be relative
+    found = anchor.glob(str(pattern.relative_to(anchor)))
+    files = {it for it in found if it.is_file() or it.suffix.lower() in stores}
+    files = {file for file in files if not file.name.startswith(".")}
+    if not files:
+        folder = next(parent for parent in pattern.parents if parent.is_dir())
+        there = ", ".join(sorted(item.name for item in folder.iterdir())[:8]) or "nothing"
+        raise DataError(f"{key}: no file matches {pattern}; the folder {folder} holds {there}")
+    return files
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def score(source: Source) -> dict[str, float]:
     total_KK = torch.zeros(len(classes), len(classes), dtype=torch.float64)
     for sample in _read(source, "test"):
         predicted_HW = classify(rules, features(facts, sample["image_CHW"]))
-        fields = (predicted_HW, sample["label_HW"], sample["area_H"])
+        fields = (predicted_HW, sample["label_HW"], sample["area_HW"])
         total_KK += confusion(*(torch.from_numpy(it)[None] for it in fields), len(classes))
     found = scores(total_KK, classes)
     return {name: value for name, value in found.items() if name.startswith("iou_")}
@@ -106,8 +106,9 @@ def features(facts: Mapping[str, Any], image_CHW: Array) -> dict[str, Array]:
     values = dict(zip(facts["inputs"], image_CHW, strict=True))
     if set(values) >= CLIMATENET_INPUTS:
         values[WIND] = np.hypot(values["U850"], values["V850"])
-        distance_H = np.abs(np.asarray(facts["latitude_H"], dtype=np.float32))
-        values[DISTANCE] = np.broadcast_to(distance_H[:, None], image_CHW.shape[1:])
+        distance = np.abs(np.asarray(facts["latitude"], dtype=np.float32))
+        distance = distance if distance.ndim == 2 else distance[:, None]
+        values[DISTANCE] = np.broadcast_to(distance, image_CHW.shape[1:])
     return values
 
 
@@ -133,9 +134,8 @@ def _tuning_pixels(source: Source) -> tuple[dict[str, Array], NDArray[np.int64],
         label_HW = sample["label_HW"]
         step = math.ceil(math.sqrt(label_HW.size * TUNING_MAPS / TUNING_PIXELS))
         values = features(facts, sample["image_CHW"])
-        area_HW = np.broadcast_to(sample["area_H"][:, None], label_HW.shape)
         known_HW = label_HW[::step, ::step] >= 0
-        fields = (label_HW, area_HW, *values.values())
+        fields = (label_HW, sample["area_HW"], *values.values())
         parts.append([field[::step, ::step][known_HW] for field in fields])
     label_N, area_N, *values_N = (np.concatenate(part) for part in zip(*parts, strict=True))
     return dict(zip(values, values_N, strict=True)), label_N, area_N

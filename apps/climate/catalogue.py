@@ -2,69 +2,39 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.climate.fields import Channel, Field, find_field, open_fields
+from apps.climate.fields import Channel, Field, find_field
+from apps.climate.files import open_fields
 from apps.climate.grid import Grid
+from apps.climate.units import same_unit
 from scadl_core.errors import DataError, nearest
-
-SUFFIXES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5")
-Paths = str | Path | Iterable[str | Path]
-
-
-def natural(text: str) -> list[tuple[int, str]]:
-    """A sort key by which ``map-2`` comes before ``map-10``."""
-    return [(int(it) if it.isdecimal() else -1, it) for it in re.split(r"(\d+)", text)]
-
-
-def find_files(paths: Paths) -> list[Path]:
-    """The files of a file, a folder (and its subfolders), a pattern, or several; in natural order.
-
-    Raises:
-        DataError: One of them means no file.
-    """
-    several = [paths] if isinstance(paths, str | Path) else paths
-    files = {file for item in several for file in _find(Path(item).expanduser())}
-    return sorted(files, key=lambda file: natural(str(file)))
-
-
-def _find(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    anchor = Path(path.anchor)  # a pattern has to be relative
-    found = path.rglob("*") if path.is_dir() else anchor.glob(str(path.relative_to(anchor)))
-    files = [file for file in found if file.is_file() and not file.name.startswith(".")]
-    if path.is_dir():
-        files = [file for file in files if file.suffix.lower() in SUFFIXES]
-        if not files:
-            ends = ", ".join(SUFFIXES)
-            raise DataError(f"data.path: the folder {path} holds no file ending in {ends}")
-    if not files:
-        folder = next(parent for parent in path.parents if parent.is_dir())
-        there = ", ".join(sorted(item.name for item in folder.iterdir())[:8]) or "nothing"
-        raise DataError(f"data.path: no file matches {path}; the folder {folder} holds {there}")
-    return files
+from scadl_core.files import natural
 
 
 class Catalogue:
     """The samples in files: one wherever every channel has the same key, a time or else a name.
 
-    Channels are the inputs, such as ``TMQ`` or ``t@500hPa``, then the target, if any.
+    Channels are the inputs, such as ``TMQ`` or ``t@500hPa``, then the target, if any. The key is
+    what named the files, for messages.
 
     Raises:
-        DataError: A file cannot be read; a channel is in no file, or twice; grids or calendars
-            differ; no sample has all channels.
+        DataError: A file cannot be read; a channel is in no file, or twice; grids, calendars or
+            units differ; no sample has all channels.
     """
 
     def __init__(
-        self, files: Sequence[Path], inputs: Sequence[str], target: str | None = None
+        self,
+        files: Sequence[Path],
+        inputs: Sequence[str],
+        target: str | None = None,
+        key: str = "data.path",
     ) -> None:
-        self.files = list(files)
+        self.files, self._key = list(files), key
         self.names = [*inputs, *([target] if target else [])]
         # each channel in each file that has it
         self.fields: dict[str, list[Field]] = {name: [] for name in self.names}
@@ -95,13 +65,19 @@ class Catalogue:
         fields = [field for fields in self.fields.values() for field in fields]
         advice = "make them alike, or leave one out"
         first, dated = fields[0], next((field for field in fields if field.calendar), fields[0])
+        self.calendar = dated.calendar
         for field in fields:
-            if difference := first.grid.difference(field.grid):
-                found = f"{first.path} and {field.path} are on differing grids: {difference}"
-                raise DataError(f"{found}; {advice} of data.path")
+            if field.grid is not first.grid and (more := first.grid.difference(field.grid)):
+                found = f"{first.path} and {field.path} are on differing grids: {more}"
+                raise DataError(f"{found}; {advice} of {self._key}")
             if field.calendar not in ("", dated.calendar):
                 both = f"{dated.path} ({dated.calendar}) and {field.path} ({field.calendar})"
-                raise DataError(f"{both} have differing calendars; {advice} of data.path")
+                raise DataError(f"{both} have differing calendars; {advice} of {self._key}")
+        for name, (one, *others) in self.fields.items():
+            for other in others:
+                if not same_unit(one.unit, other.unit):
+                    both = f"{one.path} ({one.unit}) and {other.path} ({other.unit})"
+                    raise DataError(f"{both} have {name} in differing units; {advice}")
 
     def _index(self, name: str) -> dict[str, tuple[Field, int]]:
         places: dict[str, tuple[Field, int]] = {}
@@ -109,7 +85,7 @@ class Catalogue:
             for index, key in enumerate(field.keys):
                 if key in places:
                     both = f"{places[key][0].path} and again in {field.path}"
-                    raise DataError(f"{name} of {key} is in {both}; leave one out of data.path")
+                    raise DataError(f"{name} of {key} is in {both}; leave one out of {self._key}")
                 places[key] = field, index
         return places
 

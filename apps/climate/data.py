@@ -1,6 +1,6 @@
-"""Labelled weather maps from any latitude/longitude NetCDF files: checks, statistics, samples.
+"""Labelled weather maps from any gridded files: checks, statistics, samples.
 
-Shapes: C channel, H latitude, W longitude (canonical, see ``grid``), P pixel, K class.
+Shapes: C channel, H row, W column (canonical, see ``grid``), K class.
 """
 
 from __future__ import annotations
@@ -14,11 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.climate.catalogue import Catalogue, Paths, find_files
+from apps.climate.catalogue import Catalogue
+from apps.climate.files import find_files
 from apps.climate.propose import propose
-from apps.climate.splits import SPLITS, check_split, instant, split_samples
+from apps.climate.report import report
+from apps.climate.splits import DEFAULT, check_split, split_samples
 from scadl_core.errors import ConfigError, DataError
-from scadl_core.record.datareport import DataReport, Table
+from scadl_core.files import Paths
+from scadl_core.memory.limits import free_share
+from scadl_core.record.datareport import DataReport
+from scadl_core.workflow.statistics import Moments, remembered
 
 IGNORED = -1  # label of a pixel with a missing input or a missing label
 Sample = dict[str, NDArray]
@@ -39,6 +44,7 @@ class ClimateData:
         weight: str | None = "area",
         split: Mapping[str, Any] | None = None,
         cache_GiB: float = 2.0,
+        statistics: str | None = None,
     ) -> None:
         """Looks into the files; fields are read later, as they are needed.
 
@@ -50,7 +56,9 @@ class ClimateData:
             thresholds: The class is the number of thresholds that the target reaches.
             weight: ``area``: pixels count by cos(latitude); None: all the same.
             split: ``by``, ``val``, ``test`` of ``splits.split_samples``; by folder if not said.
-            cache_GiB: Decoded samples kept in the memory of each process.
+            cache_GiB: Decoded samples kept in the memory of each process, at most, and only while
+                half of the memory is free.
+            statistics: A folder in which statistics are kept for the next run on the same files.
 
         Raises:
             ConfigError: Values that do not fit together.
@@ -59,7 +67,7 @@ class ClimateData:
         self.inputs, self.target = list(inputs), target
         self.classes = list(classes) if target else []
         self.thresholds, self.weight = list(thresholds), weight
-        self.split = {"by": "folder", "val": 0.15, "test": 0.2} | dict(split or {})
+        self.split = DEFAULT | dict(split or {})
         if not self.inputs:
             raise ConfigError("data.inputs is empty; name variables, for example [TMQ, t@500hPa]")
         if self.weight not in ("area", None):
@@ -70,6 +78,7 @@ class ClimateData:
         self.catalogue = Catalogue(find_files(path), self.inputs, target)
         self._cache: dict[str, Sample] = {}
         self._room_bytes = cache_GiB * 2**30
+        self._statistics = statistics
 
     def _check_classes(self) -> None:
         names, thresholds = self.classes, self.thresholds
@@ -94,8 +103,8 @@ class ClimateData:
         keys = self.catalogue.keys
         if not self.target:
             return {"train": keys, "val": [], "test": []}
-        folders = {key: self._path(self.inputs[0], key).resolve().parent for key in keys}
-        return split_samples(folders, **self.split)
+        files = {key: self._path(self.inputs[0], key) for key in keys}
+        return split_samples(files, **self.split)
 
     def samples(self, split: str) -> ClimateSamples:
         """The samples of ``train``, ``val``, ``test``, or ``all``, however they are split."""
@@ -117,7 +126,7 @@ class ClimateData:
         label_HW[np.isnan(image_CHW).any(axis=0)] = IGNORED
         sample = {"image_CHW": image_CHW, "label_HW": label_HW}
         size_bytes = image_CHW.nbytes + label_HW.nbytes
-        if size_bytes <= self._room_bytes:
+        if size_bytes <= self._room_bytes and free_share() > 0.5:
             self._room_bytes -= size_bytes
             self._cache[key] = sample
         return sample
@@ -137,14 +146,30 @@ class ClimateData:
 
     @cached_property
     def statistics(self) -> dict[str, NDArray]:
-        """``statistics_of`` the train split; a DataError if a channel has no value at all."""
-        keys = self.splits["train"]
-        found = statistics_of(map(self.decode, keys), len(self.classes))
+        """Of the train split: ``mean_C`` and the like of :class:`Moments`, and ``pixels_K``.
+
+        Raises:
+            DataError: A channel has no value at all.
+        """
+        names = ("inputs", "target", "classes", "thresholds", "split")
+        settings = {name: getattr(self, name) for name in names}
+        found = remembered(self._statistics, self.files(), settings, self._measure)
         for name, count in zip(self.inputs, found["count_C"], strict=True):
             if not count:
-                where = f"{self._path(name, keys[0])}: {name}"
+                where = f"{self._path(name, self.splits['train'][0])}: {name}"
                 raise DataError(f"{where} is missing everywhere in train; drop it from data.inputs")
         return found
+
+    def _measure(self) -> dict[str, NDArray]:
+        pixels_K, moments = np.zeros(len(self.classes)), None
+        for sample in map(self.decode, self.splits["train"]):
+            more = Moments.of(sample["image_CHW"])
+            moments = moments + more if moments else more
+            labels = sample["label_HW"][sample["label_HW"] >= 0]
+            pixels_K += np.bincount(labels, minlength=len(pixels_K))[: len(pixels_K)]
+        assert moments is not None  # a split is never empty
+        names = ("count_C", "mean_C", "std_C", "min_C", "max_C", "missing_C")
+        return {name: getattr(moments, name) for name in names} | {"pixels_K": pixels_K}
 
     def dimensions(self) -> dict[str, Any]:
         """The arguments that the data decide for the network."""
@@ -167,44 +192,13 @@ class ClimateData:
             "mean_C": of["mean_C"].tolist(),
             "std_C": of["std_C"].tolist(),
             "class_fraction_K": (of["pixels_K"] / max(of["pixels_K"].sum(), 1)).tolist(),
-            "latitude_H": grid.latitude_H.tolist(),
-            "longitude_W": grid.longitude_W.tolist(),
+            "latitude": grid.latitude.tolist(),  # of each row, or of each point
+            "longitude": grid.longitude.tolist(),
         }
 
     def report(self) -> DataReport:
         """What was found, in words and tables."""
-        keys, files, facts = self.catalogue.keys, self.catalogue.files, self.facts()
-        counts = ", ".join(f"{len(self.splits[name])} {name}" for name in SPLITS)
-        found = {
-            "files": f"{len(files)}, from {files[0]} to {files[-1]}",
-            "grid": str(self.catalogue.grid),
-            "time": f"{keys[0]} to {keys[-1]}",
-            "samples": f"{counts} (by {self.split['by']})",
-        }
-        columns = ("name", "unit", "mean", "std", "min", "max", "missing")
-        *numbers, share_C = (self.statistics[f"{name}_C"] for name in columns[2:])
-        cells = [[f"{value:.5g}" for value in values_C] for values_C in numbers]
-        shares = [f"{share:.2%}" for share in share_C]
-        rows = list(zip(self.inputs, facts["units"], *cells, shares, strict=True))
-        tables = [Table("Channels (train)", columns, rows)]
-        if self.target:
-            shares = [f"{share:.3%}" for share in facts["class_fraction_K"]]
-            rows = list(zip(map(str, range(len(shares))), self.classes, shares, strict=True))
-            title = f"Classes of {self.target} (train)"
-            tables.append(Table(title, ("class", "name", "share of pixels"), rows))
-        return DataReport("Climate data", found, tables, self._warnings())
-
-    def _warnings(self) -> list[str]:
-        of, found = self.statistics, list(self.catalogue.warnings)
-        constant_C = of["max_C"] <= of["min_C"]
-        constant = [name for name, yes in zip(self.inputs, constant_C, strict=True) if yes]
-        absent = [name for name, n in zip(self.classes, of["pixels_K"], strict=True) if not n]
-        found += [f"{name} is constant: nothing can be learnt from it" for name in constant]
-        found += [f"class {name} has no pixel in the train split" for name in absent]
-        train, val, test = ({instant(key) for key in self.splits[name]} for name in SPLITS)
-        if shared := len(test & (train | val)) + len(train & val):
-            found.append(f"{shared} instants are in two splits: scores will flatter")
-        return found
+        return report(self)
 
 
 class ClimateSamples:
@@ -217,7 +211,7 @@ class ClimateSamples:
         return len(self.keys)
 
     def read(self, index: int, rng: np.random.Generator | None) -> Sample:
-        """What :meth:`ClimateData.decode` gives, and ``area_H`` float32, the weight of a pixel.
+        """What :meth:`ClimateData.decode` gives, and ``area_HW`` float32, the weight of a pixel.
 
         With ``rng`` a periodic grid is turned by any number of columns, as augmentation.
         """
@@ -225,37 +219,5 @@ class ClimateSamples:
         turn = int(rng.integers(grid.shape[1])) if rng is not None and grid.periodic else 0
         stored = self._data.decode(self.keys[index])
         sample = {name: np.roll(values, turn, -1) for name, values in stored.items()}
-        area_H = grid.area_H if self._data.weight else np.ones(grid.shape[0], np.float32)
-        return sample | {"area_H": area_H}
-
-
-def statistics_of(samples: Iterable[Sample], classes: int) -> dict[str, NDArray]:
-    """Statistics of valid values in one pass: Chan, Golub and LeVeque (1983), eq. 2.1.
-
-    Returns:
-        Of channels ``count_C``, ``mean_C``, ``std_C`` (1 where constant: it is divided by),
-        ``min_C``, ``max_C``, ``missing_C`` (a share); of classes ``pixels_K``, the labelled ones.
-    """
-    count_C, mean_C, squares_C, missing_C, pixels_K = 0, 0, 0, 0, np.zeros(classes)
-    min_C, max_C = np.inf, -np.inf
-    for sample in samples:
-        values_CP = sample["image_CHW"].astype(np.float64)
-        values_CP = values_CP.reshape(len(values_CP), -1)
-        valid_CP = np.isfinite(values_CP)
-        new_C = valid_CP.sum(1)
-        new_mean_C = values_CP.sum(1, where=valid_CP) / np.maximum(new_C, 1)
-        new_squares_C = np.square(values_CP - new_mean_C[:, None]).sum(1, where=valid_CP)
-        total_C, delta_C = np.maximum(count_C + new_C, 1), new_mean_C - mean_C
-        squares_C += new_squares_C + delta_C**2 * count_C * new_C / total_C
-        mean_C += delta_C * new_C / total_C
-        count_C += new_C
-        missing_C += values_CP.shape[1] - new_C
-        min_C = np.minimum(min_C, values_CP.min(1, where=valid_CP, initial=np.inf))
-        max_C = np.maximum(max_C, values_CP.max(1, where=valid_CP, initial=-np.inf))
-        known = sample["label_HW"][sample["label_HW"] >= 0]
-        pixels_K += np.bincount(known, minlength=classes)[:classes]
-    std_C = np.where(max_C <= min_C, 1, np.sqrt(squares_C / np.maximum(count_C, 1)))
-    return {
-        "count_C": count_C, "mean_C": mean_C, "std_C": std_C, "min_C": min_C, "max_C": max_C,
-        "missing_C": missing_C / (missing_C + count_C), "pixels_K": pixels_K,
-    }  # fmt: skip
+        area_HW = grid.area_HW if self._data.weight else np.ones(grid.shape, np.float32)
+        return sample | {"area_HW": np.roll(area_HW, turn, -1)}

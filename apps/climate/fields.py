@@ -1,16 +1,13 @@
-"""Finding and reading a latitude/longitude field in a file: by CF metadata, then by usual names.
+"""Finding and reading a field in a data set: by CF metadata, then by usual names.
 
-Every read opens the file and closes it again: no handle is ever shared with a data loader's worker.
-Shapes: Y latitude, X longitude as in the file; H latitude, W longitude canonical; L level.
+Shapes: Y row, X column as in the file; H row, W column canonical (see ``grid``); L level; T time.
 """
 
 from __future__ import annotations
 
 import math
 import re
-import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -20,7 +17,6 @@ from typing import Any
 import cf_xarray  # noqa: F401  (gives datasets their .cf)
 import cftime
 import numpy as np
-import scipy.io
 import xarray as xr
 from numpy.typing import NDArray
 
@@ -28,9 +24,9 @@ from apps.climate.grid import Grid
 from scadl_core.errors import ConfigError, DataError
 
 USUAL_NAMES = {
-    "latitude": {"lat", "latitude", "nav_lat"},
-    "longitude": {"lon", "longitude", "nav_lon"},
-    "time": {"time", "valid_time", "date"},
+    "latitude": {"lat", "latitude", "nav_lat", "xlat"},
+    "longitude": {"lon", "longitude", "nav_lon", "xlong"},
+    "time": {"time", "valid_time", "date", "times"},
 }
 LEVEL_UNITS = {  # a unit in small letters: what it measures, and its size in the SI unit
     **dict.fromkeys(("pa", "pascal"), ("pressure", 1.0)),
@@ -38,6 +34,8 @@ LEVEL_UNITS = {  # a unit in small letters: what it measures, and its size in th
     **dict.fromkeys(("m", "meter", "meters", "metre", "metres"), ("length", 1.0)),
     "km": ("length", 1000.0),
 }
+MOVED = 0.5  # steps of a grid; WRF writes it for each time, with small differences
+DECODED = ("_FillValue", "missing_value", "scale_factor", "add_offset")
 # netCDF's own fill for floats, which a file need not declare. As large, or infinite, is missing.
 SMALLEST_FILL = 9.969e36
 ADVICE = "regrid it to latitude/longitude, for example: cdo remapdis,r360x180 in.nc out.nc"
@@ -77,16 +75,22 @@ class Field:
 
     path: Path
     variable: str
-    dimensions: tuple[str, str]  # the latitude and the longitude dimension
+    dimensions: tuple[str, str]  # that of the rows and that of the columns
     coordinates: tuple[str, str]  # the latitude and the longitude variable
     selection: dict[str, int]  # index along each dimension beside these and that of time
     grid: Grid
-    unit: str  # "" where the file has none
+    about: dict[str, Any]  # the variable's attributes, and those that decoding took off it
     time: str | None  # the time variable, if any
     time_dimension: str | None  # along which samples lie; None in a file of one sample
     time_unit: str  # such as "days since 1850-1-1"; "" where time is no date
     calendar: str  # "" where time is no date
     keys: tuple[str, ...]  # what tells each sample of the file from all others
+    assumed: str  # what the file does not say and was assumed, "" if nothing
+
+    @property
+    def unit(self) -> str:
+        """The unit, "" where the file has none."""
+        return str(self.about.get("units", ""))
 
     def read(self, dataset: xr.Dataset, index: int) -> NDArray[np.float64]:
         """Reads the field at a position of ``keys``: canonical, shape [H, W], NaN where missing."""
@@ -97,33 +101,6 @@ class Field:
         return self.grid.to_canonical(field_YX)
 
 
-@contextmanager
-def open_fields(path: Path, decode_cf: bool = True) -> Iterator[xr.Dataset]:
-    """Opens a file for reading, times undecoded, and closes it; a DataError if it is damaged."""
-    with warnings.catch_warnings():
-        # An illegal fill, or fills that differ in type only (CMIP6): xarray does the right thing.
-        warnings.simplefilter("ignore", xr.SerializationWarning)
-        try:
-            with path.open("rb") as stream:
-                is_classic = stream.read(4) in (b"CDF\x01", b"CDF\x02")
-            if is_classic:  # beyond its end the netCDF library reads zeros; SciPy notices
-                scipy.io.netcdf_file(path, mmap=True).close()
-            dataset = xr.open_dataset(path, cache=False, decode_times=False, decode_cf=decode_cf)
-        except (OSError, ValueError, TypeError, IndexError, RuntimeError) as error:
-            raise _unreadable(path, error) from error
-        with dataset:
-            try:
-                yield dataset
-            except (OSError, RuntimeError) as error:
-                raise _unreadable(path, error) from error
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    reason = re.sub(r"\. Consider .*|: '/.*", "", str(error).replace("\n", " "))
-    advice = "it is cut short, damaged or of another format: fetch it again or take it off"
-    return DataError(f"{path}: cannot be read as NetCDF ({reason}); {advice} data.path")
-
-
 def find_field(dataset: xr.Dataset, path: Path, channel: Channel) -> Field:
     """Finds the place, time and level of a channel whose variable is in the dataset.
 
@@ -131,10 +108,10 @@ def find_field(dataset: xr.Dataset, path: Path, channel: Channel) -> Field:
         DataError: A kind of grid that is not supported; a :class:`LevelError` without its level.
     """
     array, source = dataset[channel.variable], f"{path}: variable {channel.variable!r}"
-    coordinates = _horizontal(dataset, array, source)
-    dimensions = tuple(str(dataset[name].dims[0]) for name in coordinates)
+    dimensions, coordinates = _horizontal(dataset, array, source)
     try:
-        grid = _shared_grid(*(np.float64(dataset[name].values).tobytes() for name in coordinates))
+        degrees = [_degrees(dataset[name], dimensions) for name in coordinates]
+        grid = _shared_grid(*(it.tobytes() for it in degrees), degrees[0].shape)
     except DataError as error:
         raise DataError(f"{source}: {error}") from error
     rest = [str(name) for name in array.dims if name not in dimensions]
@@ -142,13 +119,32 @@ def find_field(dataset: xr.Dataset, path: Path, channel: Channel) -> Field:
     others = [name for name in rest if name != along]
     level = _select_level(dataset, array, others, channel, source)
     where = (path, channel.variable, dimensions, coordinates, level, grid)
-    return Field(*where, _unit(array), time, along, *dates)
+    about = {**array.attrs, **{name: array.encoding.get(name) for name in DECODED}}
+    return Field(*where, about, time, along, *dates, str(dataset.attrs.get("assumed", "")))
 
 
 @lru_cache(maxsize=16)
-def _shared_grid(latitude_bytes: bytes, longitude_bytes: bytes) -> Grid:
+def _shared_grid(latitude: bytes, longitude: bytes, shape: tuple[int, ...]) -> Grid:
     """One object for the thousands of files of a data set that are on one grid."""
-    return Grid.from_coordinates(np.frombuffer(latitude_bytes), np.frombuffer(longitude_bytes))
+    latitude_, longitude_ = np.frombuffer(latitude), np.frombuffer(longitude)
+    if len(shape) == 1:
+        return Grid.from_coordinates(latitude_, longitude_)
+    return Grid.from_mesh(latitude_.reshape(shape), longitude_.reshape(shape))
+
+
+def _degrees(coordinate: xr.DataArray, dimensions: tuple[str, str]) -> NDArray[np.float64]:
+    """The values of a latitude or longitude along the dimensions of a grid that does not move."""
+    extra = [name for name in coordinate.dims if name not in dimensions]
+    values = coordinate.transpose(*extra, ...).values.astype(np.float64)
+    if extra:
+        first, *others = values.reshape(-1, *values.shape[len(extra) :])
+        steps = (np.nanmedian(np.abs(np.diff(first, axis=axis))) for axis in (0, -1))
+        far = MOVED * max(steps)
+        if any(np.nanmax(np.abs(other - first), initial=0) > far for other in others):
+            raise DataError(f"{coordinate.name} moves along {extra[0]}: a grid has to stay")
+        values = first
+    values = np.where(np.abs(values) >= SMALLEST_FILL, np.nan, values)
+    return np.rad2deg(values) if _unit(coordinate).startswith("rad") else values
 
 
 def _candidates(dataset: xr.Dataset, array: xr.DataArray, kind: str) -> list[str]:
@@ -165,26 +161,41 @@ def _unit(variable: xr.Variable | xr.DataArray) -> str:
     return str(variable.attrs.get("units", ""))
 
 
-def _horizontal(dataset: xr.Dataset, array: xr.DataArray, source: str) -> tuple[str, str]:
-    """The latitude and the longitude variable, or why this is no latitude/longitude grid."""
+def _horizontal(
+    dataset: xr.Dataset, array: xr.DataArray, source: str
+) -> tuple[tuple[str, str], tuple[str, str]]:
+    """The dimensions of rows and columns, the latitude and the longitude; or why there are none."""
     latitudes = _candidates(dataset, array, "latitude")
     longitudes = _candidates(dataset, array, "longitude")
     shown = [dataset[name] for name in [*latitudes[:1], *longitudes[:1]] or array.dims]
-    units = [f" in {_unit(it)}" * bool(_unit(it)) for it in shown]
-    texts = [f"{it.name}({', '.join(map(str, it.dims))})" for it in shown]
-    found = ", ".join(map(str.__add__, texts, units))
+    found = ", ".join(f"{it.name}({', '.join(map(str, it.dims))})" for it in shown)
+    if kind := _unstructured(dataset, array):
+        raise DataError(f"{source} is on the unstructured grid of {kind} ({found}); {ADVICE}")
     if not latitudes or not longitudes:
         raise DataError(f"{source} has no latitude and longitude, only {found}; {ADVICE}")
+    dims = {name: tuple(map(str, dataset[name].dims)) for name in (*latitudes, *longitudes)}
     pairs = [(y, x) for y in latitudes for x in longitudes]
-    pairs = [(y, x) for y, x in pairs if dataset[y].ndim == dataset[x].ndim == 1]
-    if not pairs:
-        raise DataError(f"{source} is on a curvilinear or projected grid ({found}); {ADVICE}")
-    pairs = [(y, x) for y, x in pairs if dataset[y].dims != dataset[x].dims]
-    if not pairs:
-        raise DataError(f"{source} is on an unstructured grid or at points ({found}); {ADVICE}")
-    if any(_unit(dataset[name]).startswith("rad") for name in pairs[0]):
-        raise DataError(f"{source} has coordinates in radians ({found}); write them in degrees")
-    return pairs[0]
+    for y, x in pairs:
+        if len(dims[y]) == len(dims[x]) == 1 and dims[y] != dims[x]:
+            return (dims[y][0], dims[x][0]), (y, x)
+    for y, x in pairs:
+        # A time as a third dimension, as in WRF; see _degrees.
+        if dims[y] == dims[x] and len(dims[y]) >= 2:
+            return dims[y][-2:], (y, x)  # type: ignore[return-value]
+    raise DataError(f"{source} is on an unstructured grid or at points ({found}); {ADVICE}")
+
+
+def _unstructured(dataset: xr.Dataset, array: xr.DataArray) -> str | None:
+    """The name of a known grid without rows and columns."""
+    mapping = dataset.variables.get(array.attrs.get("grid_mapping", ""))
+    attrs = {**dataset.attrs, **(mapping.attrs if mapping is not None else {}), **array.attrs}
+    text = " ".join(str(attrs.get(name, "")) for name in ("grid_mapping_name", "source", "title"))
+    if "healpix" in text.lower() or any("healpix" in str(name).lower() for name in attrs):
+        return "HEALPix"
+    if attrs.get("CDI_grid_type") != "unstructured" and "number_of_grid_used" not in attrs:
+        return None
+    is_icon = "ICON" in text or {"clat", "clon"} <= dataset.variables.keys()
+    return "ICON" if is_icon else "its model (CDI_grid_type)"
 
 
 def _time(
@@ -215,7 +226,8 @@ def _key(time: Any) -> str:
         return (time + timedelta(milliseconds=500)).isoformat("T", "seconds")
     if isinstance(time, int | float):
         return f"{time:020.6f}"
-    return time.decode() if isinstance(time, bytes) else str(time)
+    text = time.decode() if isinstance(time, bytes) else str(time)
+    return re.sub(r"^(\d{4}-\d\d-\d\d)_(\d\d:\d\d:\d\d)$", r"\1T\2", text)  # as WRF has it
 
 
 def _select_level(

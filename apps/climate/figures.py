@@ -64,7 +64,9 @@ def _draw_sample(task: Any, sample: dict[str, NDArray[Any]], path: Path) -> None
 def _panels(facts: dict[str, Any], inputs: int) -> tuple[Figure, Iterator[Axes]]:
     """Full rows, as high as the map asks."""
     rows = ROWS[inputs - 1]
-    aspect = np.clip(np.ptp(facts["latitude_H"]) / np.ptp(facts["longitude_W"]), 0.3, 1.0)
+    latitude, longitude = facts["latitude"], facts["longitude"]
+    spans = np.shape(latitude) if _is_mesh(facts) else (np.ptp(latitude), np.ptp(longitude))
+    aspect = np.clip(spans[0] / spans[1], 0.3, 1.0)
     heights = [0.85 * WIDTH_INCHES / count * aspect + 0.7 for count in rows]
     figure = Figure(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained")
     parts = figure.subfigures(len(rows), 1, height_ratios=heights)  # each with margins of its own
@@ -103,7 +105,16 @@ def _draw_map(
     options = dict(zip(("vmin", "vmax", "cmap"), scale, strict=True))
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_facecolor(MISSING)  # shows where there is no value
+    axes.tick_params(labelsize=7)
+    if _is_mesh(facts):  # a map projection would be guesswork: as the file has it
+        axes.set_xlabel("column of the grid", fontsize=7)
+        axes.set_ylabel("row of the grid", fontsize=7)
+        return axes.pcolormesh(values_HW, **options)
     axes.xaxis.set_major_formatter(lambda degree, _: f"{degree % 360:g}°E")
     axes.yaxis.set_major_formatter(lambda degree, _: f"{abs(degree):g}°{'NS'[int(degree < 0)]}")
-    axes.tick_params(labelsize=7)
-    return axes.pcolormesh(facts["longitude_W"], facts["latitude_H"], values_HW, **options)
+    return axes.pcolormesh(facts["longitude"], facts["latitude"], values_HW, **options)
+
+
+def _is_mesh(facts: dict[str, Any]) -> bool:
+    """Whether the grid is curvilinear."""
+    return np.ndim(facts["latitude"]) == 2

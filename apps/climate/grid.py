@@ -1,15 +1,17 @@
-"""Latitude/longitude grids, and the way between a file's orientation and the canonical one.
+"""Grids of rows and columns, and the way between a file's orientation and the canonical one.
 
 Canonical: latitude ascending; longitude ascending, from the smallest value >= 0 where the grid goes
 round the earth, and from behind the widest gap where it does not, so that a region across the date
-line or Greenwich stays in one piece.
+line or Greenwich stays in one piece. A curvilinear grid (rotated, projected, or of an ocean model)
+is turned only: most latitudes ascend along a column, most longitudes along a row.
 
-Shapes: H latitude, W longitude, canonical; Y latitude, X longitude, as in the file. Unit: degrees.
+Shapes: H row, W column, canonical; Y row, X column, as in the file. Unit: degrees.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,23 +28,23 @@ CLOSING_GAP = 1.5  # so many spacings between last and first longitude still clo
 
 @dataclass(frozen=True, eq=False)
 class Grid:
-    """A regular latitude/longitude grid.
+    """Where the points of a field are.
 
     Law: ``from_canonical(to_canonical(x)) == x``, and rolling or flipping a file together with its
     coordinates leaves ``to_canonical`` unchanged. A repeated cyclic column (0 and 360) is dropped
     by the one and filled by the other.
     """
 
-    latitude_H: Floats
-    longitude_W: Floats
-    periodic: bool  # whether the last longitude is the first one's neighbour
+    latitude: Floats  # of each row, or curvilinear of each point
+    longitude: Floats  # of each column, or of each point
+    periodic: bool  # whether the last column is the first one's neighbour
     row_H: Indices  # the file's row of each canonical row
     column_W: Indices  # the file's column of each canonical column
     column_X: Indices  # the canonical column of each of the file's columns
 
     @classmethod
     def from_coordinates(cls, latitude_Y: Floats, longitude_X: Floats) -> Grid:
-        """The grid of latitudes in any order and longitudes from any origin.
+        """The rectilinear grid of latitudes in any order and longitudes from any origin.
 
         Raises:
             DataError: Coordinates that are no degrees, missing, repeated, or fewer than two.
@@ -67,36 +69,98 @@ class Grid:
         """Turns a canonical field, shape [..., H, W], to the file's orientation, [..., Y, X]."""
         return field_HW[..., np.argsort(self.row_H)[:, None], self.column_X]
 
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Number of latitudes and of longitudes."""
-        return len(self.latitude_H), len(self.longitude_W)
+    @classmethod
+    def from_mesh(cls, latitude_YX: Floats, longitude_YX: Floats) -> Grid:
+        """The grid of a latitude and a longitude of each point, NaN where there is none.
+
+        Raises:
+            DataError: Coordinates that are no degrees, or fewer than 2 x 2 points.
+        """
+        for name, values, limit in (
+            ("latitude", latitude_YX, 90),
+            ("longitude", longitude_YX, 720),
+        ):
+            if min(values.shape) < 2 or not np.nanmax(np.abs(values), initial=0) <= limit + 0.01:
+                found = f"{name} of {' x '.join(map(str, values.shape))} points, up to "
+                found += f"{np.nanmax(np.abs(values), initial=0):.6g}"
+                raise DataError(f"{found}; 2 x 2 or more, within -{limit}..{limit}, are needed")
+        rows, columns = latitude_YX.shape
+        north_YX = np.diff(latitude_YX, axis=0)
+        east_YX = np.mod(np.diff(longitude_YX, axis=1) + 180, 360) - 180
+        row_H = np.arange(rows)[:: -1 if np.nanmedian(north_YX) < 0 else 1]
+        column_W = np.arange(columns)[:: -1 if np.nanmedian(east_YX) < 0 else 1]
+        point_XYZ = _on_sphere(latitude_YX, longitude_YX)[row_H][:, column_W]
+        step = np.nanmedian(np.linalg.norm(np.diff(point_XYZ, axis=1), axis=-1))
+        gap_W = np.nanmedian(np.linalg.norm(point_XYZ - point_XYZ[:, :1], axis=-1), axis=0)
+        repeated = gap_W[1:] < SAME_PLACE * step  # of the first column, as ocean models have it
+        kept = int(np.argmax(repeated)) + 1 if repeated.any() else columns
+        periodic = bool(gap_W[kept - 1] <= CLOSING_GAP * step and kept > 2)
+        column_X = np.empty(columns, np.intp)
+        column_X[column_W] = np.arange(columns) % kept
+        at = np.ix_(row_H, column_W[:kept])
+        return cls(latitude_YX[at], longitude_YX[at], periodic, row_H, column_W[:kept], column_X)
 
     @property
-    def area_H(self) -> NDArray[np.float32]:
-        """Relative area of the grid cells at each latitude: cos(latitude)."""
-        return np.cos(np.deg2rad(self.latitude_H)).clip(0).astype(np.float32)
+    def shape(self) -> tuple[int, int]:
+        """Number of rows and of columns."""
+        return len(self.row_H), len(self.column_W)
+
+    @cached_property
+    def mesh(self) -> tuple[Floats, Floats]:
+        """Latitude and longitude of each point, shape [H, W]."""
+        if self.latitude.ndim == 2:
+            return self.latitude, self.longitude
+        latitude_H1, longitude_W = self.latitude[:, None], self.longitude
+        return tuple(np.broadcast_arrays(latitude_H1, longitude_W))  # type: ignore[return-value]
+
+    @cached_property
+    def area_HW(self) -> NDArray[np.float32]:
+        """Relative area of the cells, 1 for the largest kind: cos(latitude) where steps are equal.
+
+        Of a curvilinear grid the area spanned by the vectors between neighbours on the sphere; 0
+        without coordinates.
+        """
+        if self.latitude.ndim == 1:
+            step_H = np.gradient(self.latitude)
+            area_H = np.cos(np.deg2rad(self.latitude)).clip(0) * np.round(step_H / step_H.max(), 4)
+            return np.repeat(area_H.astype(np.float32)[:, None], self.shape[1], 1)
+        point_HWV = _on_sphere(*self.mesh)
+        if self.periodic:
+            point_HWV = np.concatenate([point_HWV[:, -1:], point_HWV, point_HWV[:, :1]], 1)
+        across_HWV = np.cross(np.gradient(point_HWV, axis=0), np.gradient(point_HWV, axis=1))
+        area_HW = np.nan_to_num(np.linalg.norm(across_HWV, axis=-1))
+        area_HW = area_HW[:, 1:-1] if self.periodic else area_HW
+        return (area_HW / area_HW.max()).astype(np.float32)
 
     def difference(self, other: Grid) -> str | None:
         """Says how two grids differ; None where all points are within 0.001 of the spacing."""
-        if self.shape != other.shape:
-            sizes = "{} x {} against {} x {}".format(*self.shape, *other.shape)
-            return f"{sizes} points (latitude x longitude)"
-        for name in ("latitude_H", "longitude_W"):
+        if self.shape != other.shape or self.latitude.ndim != other.latitude.ndim:
+            return f"{self} against {other}"
+        for name in ("latitude", "longitude"):
             ours, theirs = getattr(self, name), getattr(other, name)
-            if (apart := np.abs(ours - theirs).max()) > SAME_PLACE * np.diff(ours).min():
+            apart = np.nanmax(np.abs(np.mod(ours - theirs + 180, 360) - 180), initial=0)
+            steps = (np.nanmedian(np.abs(np.diff(ours, axis=axis))) for axis in (0, -1))
+            if apart > SAME_PLACE * max(steps):
                 ranges = f"{_range(ours)} against {_range(theirs)}"
-                return f"{name[:-2]} {ranges}, up to {apart:.4g} degrees apart"
+                return f"{name} {ranges}, up to {apart:.4g} degrees apart"
         return None
 
     def __str__(self) -> str:
         kind = "global in longitude" if self.periodic else "regional"
-        ranges = f"latitude {_range(self.latitude_H)}, longitude {_range(self.longitude_W)}"
-        return "{} x {} (latitude x longitude)".format(*self.shape) + f", {kind}, {ranges}"
+        ranges = f"latitude {_range(self.latitude)}, longitude {_range(self.longitude)}"
+        axes = "(latitude x longitude)" if self.latitude.ndim == 1 else "(curvilinear)"
+        return "{} x {} ".format(*self.shape) + f"{axes}, {kind}, {ranges}"
+
+
+def _on_sphere(latitude: Floats, longitude: Floats) -> Floats:
+    """Unit vectors from the centre of the earth, along a last axis of 3."""
+    north, east = np.deg2rad(latitude), np.deg2rad(longitude)
+    level = np.cos(north)
+    return np.stack([level * np.cos(east), level * np.sin(east), np.sin(north)], -1)
 
 
 def _range(values: Floats) -> str:
-    return f"{values[0]:.6g}..{values[-1]:.6g}"
+    return f"{np.nanmin(values):.6g}..{np.nanmax(values):.6g}"
 
 
 def _turn(longitude_X: Floats) -> tuple[Floats, bool, Indices, Indices]:

@@ -55,16 +55,16 @@ class SegmentationLoss:
         self._sizes = [2 * len(self.weights_K) if it == "jaccard" else 2 for it in self.names]
         self.size = sum(self._sizes)  # the length of the vector of `sums`
 
-    def sums(self, logits_BKHW: Tensor, label_BHW: Tensor, area_BH: Tensor) -> Tensor:
+    def sums(self, logits_BKHW: Tensor, label_BHW: Tensor, area_BHW: Tensor) -> Tensor:
         """All numerators and denominators, a vector that can be added over batches and ranks.
 
         Logits below float32 are computed with in float32. A label of -1 leaves the pixel out.
         """
         logits_BKHW = logits_BKHW.to(torch.promote_types(logits_BKHW.dtype, torch.float32))
         classes_K11 = torch.arange(logits_BKHW.shape[1], device=label_BHW.device)[:, None, None]
-        area_B1H1 = area_BH.to(logits_BKHW.dtype)[:, None, :, None]
-        area_BKHW = (label_BHW[:, None] == classes_K11) * area_B1H1
-        valid_B1HW = (label_BHW[:, None] >= 0) * area_B1H1
+        area_B1HW = area_BHW.to(logits_BKHW.dtype)[:, None]
+        area_BKHW = (label_BHW[:, None] == classes_K11) * area_B1HW
+        valid_B1HW = (label_BHW[:, None] >= 0) * area_B1HW
         log_p_BKHW = logits_BKHW.log_softmax(1)
         parts = []
         for name in self.names:

@@ -15,11 +15,7 @@ from scadl_core.errors import ConfigError
 
 
 class Confusion(Metric):
-    """Area per pair of true and predicted class, in float64, summed over batches and ranks.
-
-    Counts within a row of the map, which all have the same area, are whole numbers, so sums are the
-    same on every device and in every order to within rounding of a few rows.
-    """
+    """Area per pair of true and predicted class, in float64, summed over batches and ranks."""
 
     full_state_update = False
     area_KK: Tensor
@@ -32,9 +28,9 @@ class Confusion(Metric):
         zero_KK = torch.zeros(num_classes, num_classes, dtype=torch.float64)
         self.add_state("area_KK", default=zero_KK, dist_reduce_fx="sum")
 
-    def update(self, predicted_BHW: Tensor, label_BHW: Tensor, area_BH: Tensor) -> None:
+    def update(self, predicted_BHW: Tensor, label_BHW: Tensor, area_BHW: Tensor) -> None:
         """Adds a batch of class numbers and pixels' areas; a label of -1 leaves a pixel out."""
-        self.area_KK += confusion(predicted_BHW, label_BHW, area_BH, self.num_classes)
+        self.area_KK += confusion(predicted_BHW, label_BHW, area_BHW, self.num_classes)
 
     def compute(self) -> Tensor:
         """The matrix KK: rows truth, columns prediction."""
@@ -42,15 +38,14 @@ class Confusion(Metric):
 
 
 def confusion(
-    predicted_BHW: Tensor, label_BHW: Tensor, area_BH: Tensor, num_classes: int
+    predicted_BHW: Tensor, label_BHW: Tensor, area_BHW: Tensor, num_classes: int
 ) -> Tensor:
     """The matrix KK of one batch, float64: rows truth, columns prediction. See `Confusion`."""
     classes_K = torch.arange(num_classes, device=label_BHW.device)
-    truth_BHWK = (label_BHW[..., None] == classes_K).float()
-    predicted_BHWK = (predicted_BHW[..., None] == classes_K).float()
-    # Not bincount with weights, which is not deterministic on CUDA. Exact: whole numbers up to W.
-    count_BHKK = truth_BHWK.transpose(-1, -2) @ predicted_BHWK
-    return (count_BHKK.double() * area_BH.double()[..., None, None]).sum((0, 1))
+    truth_BHWK = (label_BHW[..., None] == classes_K).double()
+    predicted_BHWK = (predicted_BHW[..., None] == classes_K) * area_BHW.double()[..., None]
+    # Not bincount with weights, which is not deterministic on CUDA.
+    return (truth_BHWK.transpose(-1, -2) @ predicted_BHWK).sum((0, 1))
 
 
 def scores(confusion_KK: Tensor, classes: Sequence[str]) -> dict[str, float]:

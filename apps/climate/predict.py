@@ -18,10 +18,12 @@ import netCDF4
 import numpy as np
 import xarray as xr
 
-from apps.climate.catalogue import Catalogue, Paths, find_files
-from apps.climate.fields import Field, open_fields
+from apps.climate.catalogue import Catalogue
+from apps.climate.fields import Field
+from apps.climate.files import find_files, open_fields
+from apps.climate.units import same_unit
 from scadl_core.errors import DataError
-from scadl_core.files import written_aside
+from scadl_core.files import Paths, written_aside
 
 if TYPE_CHECKING:
     from apps.climate.task import Segmentation
@@ -56,7 +58,14 @@ def predict_files(
         DataError: An input is missing or broken, or the output would overwrite one.
     """
     classes, channels = task.facts["classes"], task.facts["inputs"]
-    catalogue = Catalogue(find_files(inputs), channels)
+    catalogue = Catalogue(find_files(inputs, key="input"), channels, key="input")
+    for name, unit in zip(channels, task.facts["units"], strict=True):
+        field = catalogue.fields[name][0]
+        if not same_unit(field.unit, unit):
+            raise DataError(
+                f"{field.path}: {name} is in {field.unit}, the model was trained with {unit}; "
+                "convert the file"
+            )
     output = Path(output).expanduser()
     if output.is_dir():
         output = output / f"{catalogue.files[0].stem}_classes.nc"
@@ -140,12 +149,18 @@ def _copy_coordinates(
         there = source.variables
         is_text = bool(first.time) and there[first.time].dtype.kind in "OSUT"
         times = [first.time] if first.time and not is_text else []
-        names = [*first.coordinates, *times, *(it for it in shared if it != first.time)]
+        names = [*first.coordinates, *(name for name in first.dimensions if name in there)]
+        names = list(dict.fromkeys([*names, *times, *(it for it in shared if it != first.time)]))
         mapping = there[first.variable].attrs.get("grid_mapping", "")
         of = {name: there[name].attrs for name in names}
         bounds = {name: it.get("bounds", it.get("climatology")) for name, it in of.items()}
         copied = [*names, *bounds.values(), *re.findall(r"[^\s:]+", mapping)]
         variables = {name: there[name].load() for name in copied if name in there}
+    for name in first.coordinates:
+        if str(of[name].get("units", "")).startswith("rad"):  # CF wants degrees
+            for item in {name, bounds[name]} & variables.keys():
+                values = np.rad2deg(variables[item].values)
+                variables[item] = xr.Variable(variables[item].dims, values)
     steps = first.time_dimension or ((first.time or "sample") if len(places) > 1 else None)
     steps = "sample" if steps and is_text else steps
     if steps:

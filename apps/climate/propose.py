@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import xarray as xr
 
-from apps.climate.catalogue import Paths, find_files
-from apps.climate.fields import Channel, Field, LevelError, find_field, open_fields
+from apps.climate.fields import Channel, Field, LevelError, find_field
+from apps.climate.files import find_files, open_fields
 from scadl_core.errors import DataError
+from scadl_core.files import Paths
 from scadl_core.record.datareport import DataReport, Table
 
 LABEL_NAMES = ("labels", "label")

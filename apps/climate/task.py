@@ -48,7 +48,7 @@ class Segmentation(Task):
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
         """The loss of the global batch: its numerators and denominators are summed over ranks."""
-        sums = self.loss.sums(self(batch["image_CHW"]), batch["label_HW"], batch["area_H"])
+        sums = self.loss.sums(self(batch["image_CHW"]), batch["label_HW"], batch["area_HW"])
         loss = self.loss.value(self.world.global_sum(sums))
         self.log("train/loss", loss, prog_bar=True)
         return loss
@@ -56,9 +56,9 @@ class Segmentation(Task):
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         """Adds a batch to the scores and to the sums of the loss."""
         logits_BKHW = self(batch["image_CHW"])
-        self.confusion.update(logits_BKHW.argmax(1), batch["label_HW"], batch["area_H"])
+        self.confusion.update(logits_BKHW.argmax(1), batch["label_HW"], batch["area_HW"])
         self._loss_sums.append(
-            self.loss.sums(logits_BKHW, batch["label_HW"], batch["area_H"]).double()
+            self.loss.sums(logits_BKHW, batch["label_HW"], batch["area_HW"]).double()
         )
 
     test_step = validation_step

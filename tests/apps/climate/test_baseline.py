@@ -42,7 +42,7 @@ class Source:
         return {
             "inputs": self.inputs,
             "classes": self.classes,
-            "latitude_H": self.latitude_H.tolist(),
+            "latitude": self.latitude_H.tolist(),
         }
 
     def samples(self, split: str) -> Maps:
@@ -58,7 +58,7 @@ def noise_source(label: Any, maps: int = 4) -> Source:
         return {
             "image_CHW": image_CHW,
             "label_HW": label(*image_CHW).astype(np.int64),
-            "area_H": AREA_H,
+            "area_HW": np.repeat(AREA_H[:, None], 40, 1),
         }
 
     splits = {split: Maps([one() for _ in range(maps)]) for split in ("train", "test")}
@@ -110,13 +110,13 @@ def test_a_variable_of_nothing_but_nan_is_no_candidate_and_nan_is_no_event() -> 
 def climatenet() -> Source:
     """The example data set in memory, with the variables in another order."""
     latitude_H = np.linspace(-90, 90, 96)
-    area_H = np.cos(np.deg2rad(latitude_H)).clip(0)
+    area_HW = np.repeat(np.cos(np.deg2rad(latitude_H)).clip(0)[:, None], 144, 1)
 
     def one(split: int, number: int) -> dict[str, np.ndarray]:
         when = map_time(("train", "test")[split], number)
         weather = simulate(np.random.default_rng([0, split, number]), (96, 144), season(when))
         fields = (weather.pressure_Pa, weather.moisture_kg_m2, weather.east_m_s, weather.north_m_s)
-        return {"image_CHW": np.stack(fields), "label_HW": weather.label, "area_H": area_H}
+        return {"image_CHW": np.stack(fields), "label_HW": weather.label, "area_HW": area_HW}
 
     splits = {
         name: Maps([one(split, n) for n in range(24)])

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 import xarray as xr
 
-from apps.climate.fields import Channel, LevelError, find_field, open_fields
+from apps.climate.fields import Channel, LevelError, find_field
+from apps.climate.files import open_fields
 from scadl_core.errors import ConfigError, DataError
 
 
@@ -30,30 +31,85 @@ def write(path, dims, coords=None, unit="hPa", **attrs):
 @pytest.mark.parametrize(
     ("file", "variable", "found"),
     [
-        ("tas_ICON.nc", "tas", r"unstructured grid or at points \(latitude\(i\)"),
-        ("tos_CESM2-FV2.nc", "tos", r"curvilinear or projected grid \(lat\(nlat, nlon\)"),
-        ("psl_CORDEX.nc", "psl", r"curvilinear or projected grid \(lat\(rlat, rlon\)"),
-        ("wrf_cropped.nc", "T2", r"curvilinear or projected grid \(XLAT\(Time, south_north"),
-        ("icon_atm_2d.nc", "tas", r"at points \(clat\(ncells\) in radian"),
-        ("toa_brightness_stereographic.nc", "data", r"projected grid \(lat\(y, x\)"),
+        ("tas_ICON.nc", "tas", r"the unstructured grid of ICON \(latitude\(i\)"),
+        ("icon_atm_2d.nc", "tas", r"the unstructured grid of ICON \(clat\(ncells\)"),
         ("daily_surface_cancities_1990-1993.nc", "tas", r"at points \(lat\(location\)"),
     ],
 )
-def test_other_kinds_of_grid_are_refused(shared_data, file, variable, found):
+def test_what_has_no_rows_and_columns_is_refused(shared_data, file, variable, found):
     with pytest.raises(DataError, match=f"{file}: variable '{variable}' is on .*{found}") as error:
         find(shared_data / "climate" / file, variable)
     assert "regrid it" in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_radians_and_missing_coordinates_are_refused(tmp_path):
-    radians = {"lat": ("lat", [0.0, 0.1, 0.2], {"units": "radian"})}
+@pytest.mark.parametrize("where", ["mapping", "attribute"])
+def test_healpix_is_refused_by_name(tmp_path, where):
+    grid = xr.Dataset({"v": ("cell", np.zeros(48), {"grid_mapping": "crs"})})
+    grid["crs"] = ((), 0, {"grid_mapping_name": "healpix"} if where == "mapping" else {})
+    about = {"healpix_nside": 2} if where == "attribute" else {}
+    grid.assign_attrs(about).to_netcdf(tmp_path / "h.nc")
+    with pytest.raises(DataError, match=r"'v' is on the unstructured grid of HEALPix \(cell\(cell"):
+        find(tmp_path / "h.nc", "v")
+
+
+@pytest.mark.parametrize(
+    ("file", "variable", "shape", "periodic"),
+    [
+        ("tos_CESM2-FV2.nc", "tos", (384, 320), True),
+        ("psl_CORDEX.nc", "psl", (5, 5), False),
+        ("toa_brightness_stereographic.nc", "data", (160, 256), False),
+        ("wrf_cropped.nc", "T2", (26, 26), False),
+    ],
+)
+def test_curvilinear_grids_are_read_with_their_areas(shared_data, file, variable, shape, periodic):
+    found, values = find(shared_data / "climate" / file, variable)
+    assert (found.grid.shape, found.grid.periodic) == (shape, periodic)
+    with xr.open_dataset(shared_data / "climate" / file, decode_times=False) as dataset:
+        expected = np.sort(dataset[variable].values.reshape(-1, *shape)[0].ravel())
+    np.testing.assert_array_equal(np.sort(values.ravel()), expected)
+    assert np.nanmedian(np.diff(found.grid.latitude, axis=0)) > 0
+    assert found.grid.area_HW.shape == shape
+
+
+def test_area_of_the_ocean_model_is_that_of_its_cells(shared_data):
+    """Quadrilaterals between the file's own cell corners, against ours from the centres."""
+    path = shared_data / "climate" / "tos_CESM2-FV2.nc"
+    found, _ = find(path, "tos")
+    with xr.open_dataset(path, decode_times=False) as dataset:
+        lat, lon = (np.deg2rad(dataset[f"{name}_bnds"].values) for name in ("lat", "lon"))
+    corner = np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], -1)
+    across = np.cross(corner[..., 2, :] - corner[..., 0, :], corner[..., 3, :] - corner[..., 1, :])
+    theirs = found.grid.to_canonical(np.linalg.norm(across, axis=-1))[2:-2]
+    ours = found.grid.area_HW[2:-2]
+    ratio = ours / theirs * (theirs.sum() / ours.sum())
+    assert np.percentile(np.abs(ratio - 1), 99) < 0.03
+
+
+def test_radians_are_turned_to_degrees(tmp_path):
+    radians = {"lat": ("lat", np.deg2rad([-10.0, 0, 10]), {"units": "radian"})}
+    radians |= {"lon": ("lon", np.deg2rad([0.0, 10, 20, 30]), {"units": "radians"})}
     write(tmp_path / "a.nc", ["lat", "lon"], radians)
-    with pytest.raises(DataError, match=r"coordinates in radians \(lat\(lat\) in radian"):
-        find(tmp_path / "a.nc", "v")
+    found, _ = find(tmp_path / "a.nc", "v")
+    np.testing.assert_allclose(found.grid.latitude, [-10, 0, 10], atol=1e-12)
+    np.testing.assert_allclose(found.grid.longitude, [0, 10, 20, 30], atol=1e-5)
+
+
+def test_missing_coordinates_are_refused(tmp_path):
     xr.Dataset({"v": (["y", "x"], np.ones((2, 2)))}).to_netcdf(tmp_path / "b.nc")
     with pytest.raises(DataError, match=r"no latitude and longitude, only y\(y\), x\(x\)"):
         find(tmp_path / "b.nc", "v")
+
+
+def test_a_grid_that_moves_is_refused(tmp_path):
+    lat = np.broadcast_to(np.arange(3.0)[:, None], (2, 3, 4)) + np.arange(2.0)[:, None, None]
+    lon = np.broadcast_to(np.arange(4.0), (2, 3, 4))
+    dims = ["time", "y", "x"]
+    coords = {"la": (dims, lat, {"units": "degrees_north"})}
+    coords |= {"lo": (dims, lon, {"units": "degrees_east"})}
+    xr.Dataset({"v": (dims, np.zeros((2, 3, 4)))}, coords).to_netcdf(tmp_path / "m.nc")
+    with pytest.raises(DataError, match=r"'v': la moves along time: a grid has to stay"):
+        find(tmp_path / "m.nc", "v")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ def draw(folder: Path, channels: int, events: list[int], longitude_W: np.ndarray
         label_HW.flat[:count], label_HW[:, -1] = 1, -1
         samples.append({"image_CHW": image_CHW, "label_HW": label_HW})
     facts = {"inputs": [f"t@{n}hPa" for n in range(channels)], "units": ["K"] * channels}
-    facts |= {"latitude_H": np.linspace(30.0, 60, 6).tolist(), "longitude_W": longitude_W.tolist()}
+    facts |= {"latitude": np.linspace(30.0, 60, 6).tolist(), "longitude": longitude_W.tolist()}
     facts |= {"classes": ["none", "some_event"], "periodic": False}
     task = SimpleNamespace(facts=facts, confusion=SimpleNamespace(area_KK=torch.eye(2)))
     task.probabilities = lambda image_CHW, periodic: np.ones((2, *image_CHW.shape[1:]), np.float32)

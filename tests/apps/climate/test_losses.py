@@ -17,11 +17,11 @@ NAMES = ("cross_entropy", "focal", "jaccard", "cross_entropy+jaccard", "focal + 
 
 
 def batch(seed: int, maps: int = 3, lowest: int = -1) -> tuple[Tensor, Tensor, Tensor]:
-    """Logits BKHW, labels BHW with some -1, areas BH."""
+    """Logits BKHW, labels BHW with some -1, areas BHW."""
     rng = torch.Generator().manual_seed(seed)
     logits_BKHW = 3 * torch.randn(maps, 3, 4, 5, generator=rng, dtype=torch.float64)
     label_BHW = torch.randint(lowest, 3, (maps, 4, 5), generator=rng)
-    return logits_BKHW, label_BHW, torch.rand(maps, 4, generator=rng, dtype=torch.float64)
+    return logits_BKHW, label_BHW, torch.rand(maps, 4, 5, generator=rng, dtype=torch.float64)
 
 
 def loss_of(name: str, fields: tuple[Tensor, Tensor, Tensor], **options: float) -> Tensor:
@@ -31,32 +31,32 @@ def loss_of(name: str, fields: tuple[Tensor, Tensor, Tensor], **options: float) 
 
 def pixels(fields: tuple[Tensor, Tensor, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Probabilities NK, one-hot truth NK and areas N of the valid pixels."""
-    logits_BKHW, label_BHW, area_BH = fields
+    logits_BKHW, label_BHW, area_BHW = fields
     valid = label_BHW >= 0
     p_NK = logits_BKHW.softmax(1).permute(0, 2, 3, 1)[valid]
     return (
         p_NK,
         functional.one_hot(label_BHW[valid], 3).double(),
-        area_BH[..., None].expand(label_BHW.shape)[valid],
+        area_BHW[valid],
     )
 
 
 def test_cross_entropy_is_pytorchs() -> None:
-    logits_BKHW, label_BHW, area_BH = batch(0)
+    logits_BKHW, label_BHW, area_BHW = batch(0)
     weight = torch.tensor(WEIGHTS_K, dtype=torch.float64)
     expected = functional.cross_entropy(logits_BKHW, label_BHW, weight=weight, ignore_index=-1)
-    got = loss_of("cross_entropy", (logits_BKHW, label_BHW, torch.ones_like(area_BH)))
+    got = loss_of("cross_entropy", (logits_BKHW, label_BHW, torch.ones_like(area_BHW)))
     torch.testing.assert_close(got, expected, rtol=1e-6, atol=0)
 
 
 def test_cross_entropy_is_weighted_by_area() -> None:
     """Two copies of a map weigh as much as one of twice the area."""
-    logits_BKHW, label_BHW, area_BH = batch(1, maps=2)
-    copied = tuple(torch.cat([field, field[:1]]) for field in (logits_BKHW, label_BHW, area_BH))
-    double = torch.tensor([[2.0], [1.0]], dtype=torch.float64)
+    logits_BKHW, label_BHW, area_BHW = batch(1, maps=2)
+    copied = tuple(torch.cat([field, field[:1]]) for field in (logits_BKHW, label_BHW, area_BHW))
+    double = torch.tensor([2.0, 1.0], dtype=torch.float64)[:, None, None]
     for name in NAMES:
         torch.testing.assert_close(
-            loss_of(name, copied), loss_of(name, (logits_BKHW, label_BHW, area_BH * double))
+            loss_of(name, copied), loss_of(name, (logits_BKHW, label_BHW, area_BHW * double))
         )
 
 
@@ -86,11 +86,11 @@ def test_jaccard_is_one_minus_soft_iou() -> None:
 
 
 def test_jaccard_of_a_perfect_prediction_is_zero_and_a_class_of_weight_zero_is_left_out() -> None:
-    _, label_BHW, area_BH = batch(5, lowest=0)
+    _, label_BHW, area_BHW = batch(5, lowest=0)
     label_BHW = label_BHW.clamp_max(1)  # class 2 does not occur
     perfect_BKHW = 100 * functional.one_hot(label_BHW, 3).permute(0, 3, 1, 2).double()
     loss = SegmentationLoss("jaccard", class_weights([0.5, 0.5, 0.0]))
-    assert float(loss.value(loss.sums(perfect_BKHW, label_BHW, area_BH))) == pytest.approx(
+    assert float(loss.value(loss.sums(perfect_BKHW, label_BHW, area_BHW))) == pytest.approx(
         0, abs=1e-9
     )
 
@@ -113,17 +113,17 @@ def test_a_sum_of_losses_is_the_sum() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_slopes_are_right(name: str) -> None:
-    logits_BKHW, label_BHW, area_BH = batch(7, maps=1)
+    logits_BKHW, label_BHW, area_BHW = batch(7, maps=1)
     assert torch.autograd.gradcheck(
-        lambda logits: loss_of(name, (logits, label_BHW, area_BH)), logits_BKHW.requires_grad_()
+        lambda logits: loss_of(name, (logits, label_BHW, area_BHW)), logits_BKHW.requires_grad_()
     )
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_without_a_valid_pixel_the_loss_and_its_slope_are_zero(name: str) -> None:
-    logits_BKHW, label_BHW, area_BH = batch(8)
+    logits_BKHW, label_BHW, area_BHW = batch(8)
     logits_BKHW.requires_grad_()
-    loss = loss_of(name, (logits_BKHW, torch.full_like(label_BHW, -1), area_BH))
+    loss = loss_of(name, (logits_BKHW, torch.full_like(label_BHW, -1), area_BHW))
     loss.backward()
     assert float(loss.detach()) == 0
     assert not logits_BKHW.grad.any()
@@ -145,12 +145,12 @@ def test_sure_logits_give_finite_slopes(name: str) -> None:
 
 
 def test_bfloat16_is_computed_with_in_float32() -> None:
-    logits_BKHW, label_BHW, area_BH = batch(9)
+    logits_BKHW, label_BHW, area_BHW = batch(9)
     low = logits_BKHW.bfloat16()
-    got = loss_of("cross_entropy", (low, label_BHW, area_BH))
+    got = loss_of("cross_entropy", (low, label_BHW, area_BHW))
     assert got.dtype is torch.float32
     torch.testing.assert_close(
-        got, loss_of("cross_entropy", (low.float(), label_BHW, area_BH)), rtol=0, atol=0
+        got, loss_of("cross_entropy", (low.float(), label_BHW, area_BHW)), rtol=0, atol=0
     )
 
 

@@ -16,7 +16,7 @@ def test_a_case_counted_by_hand() -> None:
     """Row 0 has area 1, row 1 area 0.5. One pixel is not labelled."""
     label_BHW = torch.tensor([[[0, 0, 1, 1], [1, 2, 2, -1]]])
     predicted_BHW = torch.tensor([[[0, 1, 1, 1], [0, 2, 1, 1]]])
-    matrix_KK = confusion(predicted_BHW, label_BHW, torch.tensor([[1.0, 0.5]]), 3)
+    matrix_KK = confusion(predicted_BHW, label_BHW, torch.tensor([[[1.0], [0.5]]]), 3)
     assert matrix_KK.dtype is torch.float64
     assert matrix_KK.tolist() == [[1, 1, 0], [0.5, 2, 0], [0, 0.5, 0.5]]
     got = scores(matrix_KK, ["sea", "cyclone", "river"])
@@ -42,15 +42,15 @@ def test_a_class_without_anything_is_nan_and_not_in_the_mean() -> None:
 def test_batches_add_up_to_a_loop_over_pixels() -> None:
     rng = np.random.default_rng(0)
     label_BHW, predicted_BHW = rng.integers(-1, 4, (6, 5, 7)), rng.integers(0, 4, (6, 5, 7))
-    area_BH = rng.random((6, 5)).astype(np.float32)
+    area_BHW = rng.random((6, 5, 7)).astype(np.float32)
     expected_KK = np.zeros((4, 4))
     for b, h, w in np.ndindex(label_BHW.shape):
         if label_BHW[b, h, w] >= 0:
-            expected_KK[label_BHW[b, h, w], predicted_BHW[b, h, w]] += area_BH[b, h]
+            expected_KK[label_BHW[b, h, w], predicted_BHW[b, h, w]] += area_BHW[b, h, w]
     metric = Confusion(4)
     for piece in (slice(0, 1), slice(1, 4), slice(4, 6)):
         metric.update(
-            *(torch.from_numpy(field[piece]) for field in (predicted_BHW, label_BHW, area_BH))
+            *(torch.from_numpy(field[piece]) for field in (predicted_BHW, label_BHW, area_BHW))
         )
     np.testing.assert_allclose(metric.compute().numpy(), expected_KK, rtol=1e-12)
     metric.reset()

@@ -18,12 +18,13 @@ def predict(image_CHW, periodic):
     """Looks at neighbours to the east and the north, so that it notices a turned or flipped map."""
     values_HW = np.nan_to_num(image_CHW).sum(0)
     slope_HW = np.roll(values_HW, -1, 1) - values_HW + 2 * np.gradient(values_HW, axis=0)
-    event_HW = 1 / (1 + np.exp(-slope_HW / 100))
+    event_HW = 1 / (1 + np.exp(np.clip(-slope_HW / 100, -50, 50)))
     return np.stack([1 - event_HW, event_HW]).astype(np.float32)
 
 
-def apply(path, output, inputs, predict=predict, **changes):
-    task = SimpleNamespace(facts={"inputs": inputs, "classes": CLASSES}, probabilities=predict)
+def apply(path, output, inputs, predict=predict, unit="", **changes):
+    facts = {"inputs": inputs, "classes": CLASSES, "units": [unit] * len(inputs)}
+    task = SimpleNamespace(facts=facts, probabilities=predict)
     run = {"versions": {"scadl": "1.2"}, "git": {}, "time": "noon", "command": "scadl train"}
     return predict_files(task, path, output, run, **changes)
 
@@ -168,3 +169,52 @@ def test_in_a_folder_it_is_named_after_the_first_input(tmp_path):
     grid_file(tmp_path / "a.nc")
     grid_file(tmp_path / "b.nc")
     assert apply(tmp_path / "?.nc", tmp_path / "out", ["v"]) == tmp_path / "out" / "a_classes.nc"
+
+
+@pytest.mark.parametrize(
+    ("name", "inputs", "rows", "coordinates"),
+    [
+        ("tos_CESM2-FV2.nc", ["tos"], ("nlat", "nlon"), ["lat", "lon", "nlat", "nlon"]),
+        ("psl_CORDEX.nc", ["psl"], ("rlat", "rlon"), ["lat", "lon", "rlat", "rlon"]),
+        ("toa_brightness_stereographic.nc", ["data"], ("y", "x"), ["lat", "lon", "y", "x"]),
+        ("wrf_cropped.nc", ["T2"], ("south_north", "west_east"), ["XLAT", "XLONG"]),
+    ],
+)
+def test_curvilinear_grids_come_back_as_they_were(
+    shared_data, tmp_path, name, inputs, rows, coordinates
+):
+    path = shared_data / "climate" / name
+    written = apply(path, tmp_path / "out.nc", inputs)
+    with (
+        xr.open_dataset(path, decode_times=False) as given,
+        xr.open_dataset(written, decode_times=False) as found,
+    ):
+        assert found["event_class"].dims[-2:] == rows
+        for coordinate in coordinates:
+            np.testing.assert_array_equal(found[coordinate], given[coordinate])
+        missing = np.isnan(given[inputs[0]].values).reshape(found["event_class"].shape)
+        np.testing.assert_array_equal(np.isnan(found["event_class"].values), missing)
+        if mapping := given[inputs[0]].attrs.get("grid_mapping"):
+            assert found[mapping].attrs == given[mapping].attrs
+
+
+def test_radians_come_back_as_degrees(tmp_path):
+    degrees = {"lat": [-20.0, 0, 20], "lon": [0.0, 90, 180, 270]}
+    fields = {"v": (["lat", "lon"], np.arange(12.0).reshape(3, 4))}
+    xr.Dataset(fields, degrees).to_netcdf(tmp_path / "degrees.nc")
+    radians = {name: (name, np.deg2rad(it), {"units": "rad"}) for name, it in degrees.items()}
+    xr.Dataset(fields, radians).to_netcdf(tmp_path / "radians.nc")
+    one, other = (
+        xr.load_dataset(apply(tmp_path / f"{name}.nc", tmp_path / f"{name}_out.nc", ["v"]))
+        for name in ("degrees", "radians")
+    )
+    assert other["lat"].attrs["units"] == "degrees_north"
+    xr.testing.assert_allclose(one.drop_attrs(), other.drop_attrs())
+
+
+def test_another_unit_than_in_training_is_refused(shared_data, tmp_path):
+    path = shared_data / "climate" / "tos_CESM2-FV2.nc"
+    expected = r"tos_CESM2-FV2.nc: tos is in degC, the model was trained with K; convert the file"
+    with pytest.raises(DataError, match=expected):
+        apply(path, tmp_path / "out.nc", ["tos"], unit="K")
+    apply(path, tmp_path / "out.nc", ["tos"], unit="Celsius")

@@ -48,5 +48,5 @@ def test_flags_are_labels(tmp_path):
 
 
 def test_unsupported_grid_is_refused(shared_data):
-    with pytest.raises(DataError, match=r"psl_CORDEX.nc: variable 'psl' is on a curvilinear"):
-        ClimateData.propose(shared_data / "climate" / "psl_CORDEX.nc")
+    with pytest.raises(DataError, match=r"tas_ICON.nc: variable 'tas' is on the unstructured grid"):
+        ClimateData.propose(shared_data / "climate" / "tas_ICON.nc")
