@@ -117,8 +117,8 @@ class Grid:
     def area_HW(self) -> NDArray[np.float32]:
         """Relative area of the cells, 1 for the largest kind: cos(latitude) where steps are equal.
 
-        Of a curvilinear grid the area spanned by the vectors between neighbours on the sphere; 0
-        without coordinates.
+        Of a curvilinear grid the area spanned by the vectors between neighbours on the sphere, the
+        median of the row where a neighbour has no coordinates, as on land; 0 without coordinates.
         """
         if self.latitude.ndim == 1:
             step_H = np.gradient(self.latitude)
@@ -128,8 +128,10 @@ class Grid:
         if self.periodic:
             point_HWV = np.concatenate([point_HWV[:, -1:], point_HWV, point_HWV[:, :1]], 1)
         across_HWV = np.cross(np.gradient(point_HWV, axis=0), np.gradient(point_HWV, axis=1))
-        area_HW = np.nan_to_num(np.linalg.norm(across_HWV, axis=-1))
+        area_HW = np.linalg.norm(across_HWV, axis=-1)
         area_HW = area_HW[:, 1:-1] if self.periodic else area_HW
+        usual_HW = np.nan_to_num(np.nanmedian(np.c_[area_HW, np.zeros(len(area_HW))], 1))[:, None]
+        area_HW = np.where(np.isnan(area_HW), usual_HW, area_HW) * np.isfinite(self.latitude)
         return (area_HW / area_HW.max()).astype(np.float32)
 
     def difference(self, other: Grid) -> str | None:

@@ -80,10 +80,10 @@ def test_area_of_the_ocean_model_is_that_of_its_cells(shared_data):
         lat, lon = (np.deg2rad(dataset[f"{name}_bnds"].values) for name in ("lat", "lon"))
     corner = np.stack([np.cos(lat) * np.cos(lon), np.cos(lat) * np.sin(lon), np.sin(lat)], -1)
     across = np.cross(corner[..., 2, :] - corner[..., 0, :], corner[..., 3, :] - corner[..., 1, :])
-    theirs = found.grid.to_canonical(np.linalg.norm(across, axis=-1))[2:-2]
-    ours = found.grid.area_HW[2:-2]
-    ratio = ours / theirs * (theirs.sum() / ours.sum())
-    assert np.percentile(np.abs(ratio - 1), 99) < 0.03
+    theirs, ours = found.grid.to_canonical(np.linalg.norm(across, axis=-1)), found.grid.area_HW
+    ratio = (ours / theirs)[2:-2][ours[2:-2] > 0]
+    assert len(ratio) > 80_000
+    assert np.percentile(np.abs(ratio / np.median(ratio) - 1), 99) < 0.03
 
 
 def test_radians_are_turned_to_degrees(tmp_path):
