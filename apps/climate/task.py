@@ -91,27 +91,23 @@ class Segmentation(Task):
         self,
         image_CHW: NDArray[np.float32],
         periodic: bool,
-        tile: int | None = None,
-        memory_GiB: float = 4.0,
+        tiles: Tiles | None = None,
     ) -> NDArray[np.float32]:
         """Predicts one map.
 
         Args:
             image_CHW: float32 in physical units, canonical orientation, NaN where missing.
             periodic: Whether the map goes around the globe.
-            tile: As in :class:`scadl_core.workflow.tiles.Tiles`, and so is `memory_GiB`.
-            memory_GiB: Above which the map is cut into tiles.
+            tiles: Of the task's network; None: such as they are by default.
 
         Returns:
             Probability of each class, float32 of shape (K, H, W).
 
         Raises:
-            ConfigError: Tiles that cannot be.
+            ConfigError: Tiles are needed, and the network has none.
         """
         trained, self.network.periodic = self.network.periodic, periodic
-        if (tile, memory_GiB) != self._tiles_are:
-            self._tiles_are = tile, memory_GiB
-            self._tiles = Tiles(self.network, len(image_CHW), tile, memory_GiB)
+        tiles = tiles or Tiles(self.network, len(image_CHW))
 
         def read(rows: slice, columns: slice) -> Tensor:
             window_CHW = torch.from_numpy(image_CHW[:, rows, columns]).to(self.device)
@@ -119,7 +115,7 @@ class Segmentation(Task):
 
         size = image_CHW.shape[1:]
         probability_KHW = np.empty((len(self.facts["classes"]), *size), np.float32)
-        for rows, columns, logits_KHW in self._tiles(read, *size):
+        for rows, columns, logits_KHW in tiles(read, *size):
             probability_KHW[:, rows, columns] = logits_KHW.softmax(0).float().cpu()
         self.network.periodic = trained
         return probability_KHW
