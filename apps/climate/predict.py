@@ -24,6 +24,7 @@ from apps.climate.files import find_files, open_fields
 from apps.climate.units import same_unit
 from scadl_core.errors import DataError
 from scadl_core.files import Paths, written_aside
+from scadl_core.workflow.tiles import Tiles
 
 if TYPE_CHECKING:
     from apps.climate.task import Segmentation
@@ -41,6 +42,8 @@ def predict_files(
     output: Path,
     provenance: Mapping[str, Any],
     probabilities: bool = True,
+    tile: int | None = None,
+    memory_GiB: float = 4.0,
 ) -> Path:
     """Applies a trained task to every sample in some files, one in memory at a time.
 
@@ -50,14 +53,18 @@ def predict_files(
         output: The file to write, whole or not at all; or a folder to name one in after an input.
         provenance: Of the run; a short form goes into the file's attributes.
         probabilities: Whether to write them, beside the classes.
+        tile: Pixels of the tiles in which a map is predicted, or None; and
+        memory_GiB: for None, as in :class:`scadl_core.workflow.tiles.Tiles`.
 
     Returns:
         The file written.
 
     Raises:
+        ConfigError: A tile of less than a pixel, or the network allows none.
         DataError: An input is missing or broken, or the output would overwrite one.
     """
     classes, channels = task.facts["classes"], task.facts["inputs"]
+    tiles = Tiles(task.network, len(channels), tile, memory_GiB)
     catalogue = Catalogue(find_files(inputs, key="input"), channels, key="input")
     for name, unit in zip(channels, task.facts["units"], strict=True):
         field = catalogue.fields[name][0]
@@ -83,7 +90,7 @@ def predict_files(
         variables = _create_fields(dataset, classes, names, dimensions, references)
         for step, key in enumerate(catalogue.keys):
             image_CHW = catalogue.read(key).astype(np.float32)
-            probability_KHW = task.probabilities(image_CHW, catalogue.grid.periodic)
+            probability_KHW = task.probabilities(image_CHW, catalogue.grid.periodic, tiles)
             missing_HW = np.isnan(image_CHW).any(axis=0)
             class_HW = np.where(missing_HW, CLASS_FILL, probability_KHW.argmax(0).astype(np.int8))
             fields = [class_HW, *np.where(missing_HW, PROBABILITY_FILL, probability_KHW)]

@@ -16,6 +16,7 @@ from torch import Tensor
 from apps.climate.losses import SegmentationLoss, class_weights
 from apps.climate.metrics import Confusion, scores
 from scadl_core.workflow.task import Task
+from scadl_core.workflow.tiles import Tiles
 
 
 class Segmentation(Task):
@@ -43,8 +44,11 @@ class Segmentation(Task):
 
     def forward(self, image_BCHW: Tensor) -> Tensor:
         """Logits, shape (B, K, H, W), of maps in physical units, NaN where missing."""
-        scaled = (image_BCHW - self.mean_C[:, None, None]) / self.std_C[:, None, None]
-        return self.network(scaled.nan_to_num(0.0))
+        return self.network(self._scaled(image_BCHW))
+
+    def _scaled(self, image_CHW: Tensor) -> Tensor:
+        scaled_CHW = (image_CHW - self.mean_C[:, None, None]) / self.std_C[:, None, None]
+        return scaled_CHW.nan_to_num(0.0)
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
         """The loss of the global batch: its numerators and denominators are summed over ranks."""
@@ -83,21 +87,38 @@ class Segmentation(Task):
         loss = self.loss.value(self.world.global_sum(torch.stack(self._loss_sums).sum(0)))
         return {"loss": float(loss), **scores(self.confusion.compute(), self.facts["classes"])}
 
-    @torch.no_grad()
-    def probabilities(self, image_CHW: NDArray[np.float32], periodic: bool) -> NDArray[np.float32]:
+    def probabilities(
+        self,
+        image_CHW: NDArray[np.float32],
+        periodic: bool,
+        tiles: Tiles | None = None,
+    ) -> NDArray[np.float32]:
         """Predicts one map.
 
         Args:
             image_CHW: float32 in physical units, canonical orientation, NaN where missing.
             periodic: Whether the map goes around the globe.
+            tiles: Of the task's network; None: such as they are by default.
 
         Returns:
             Probability of each class, float32 of shape (K, H, W).
+
+        Raises:
+            ConfigError: Tiles are needed, and the network has none.
         """
         trained, self.network.periodic = self.network.periodic, periodic
-        logits_BKHW = self(torch.from_numpy(image_CHW)[None].to(self.device))
+        tiles = tiles or Tiles(self.network, len(image_CHW))
+
+        def read(rows: slice, columns: slice) -> Tensor:
+            window_CHW = torch.from_numpy(image_CHW[:, rows, columns]).to(self.device)
+            return self._scaled(window_CHW)
+
+        size = image_CHW.shape[1:]
+        probability_KHW = np.empty((len(self.facts["classes"]), *size), np.float32)
+        for rows, columns, logits_KHW in tiles(read, *size):
+            probability_KHW[:, rows, columns] = logits_KHW.softmax(0).float().cpu()
         self.network.periodic = trained
-        return logits_BKHW.softmax(1)[0].float().cpu().numpy()
+        return probability_KHW
 
 
 def _weights(facts: dict[str, Any], how: str | Sequence[float]) -> list[float]:

@@ -1,3 +1,4 @@
-"""Memory that training keeps between the forward and the backward pass."""
+"""Memory that a network takes."""
 
+from scadl_core.memory.accounting import AliveBytes as AliveBytes
 from scadl_core.memory.accounting import SavedBytes as SavedBytes

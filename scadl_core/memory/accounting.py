@@ -1,11 +1,15 @@
-"""How many bytes the forward pass keeps for the backward pass."""
+"""How many bytes a forward pass keeps for the backward pass, or needs at a time."""
 
 from __future__ import annotations
 
+import weakref
 from types import TracebackType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 
 class SavedBytes:
@@ -59,3 +63,30 @@ def _unpack(tensor: Tensor) -> Tensor:
 
 def _storage(tensor: Tensor) -> int:
     return tensor.untyped_storage().data_ptr()
+
+
+class AliveBytes(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Measures how many bytes of tensors made inside a ``with`` block are alive at a time.
+
+    Distinct storages are counted, on any device; not what a library uses inside an operation.
+
+    Attributes:
+        most: The most bytes so far.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.most = 0
+        self._alive: dict[int, int] = {}
+
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        result = function(*args, **(kwargs or {}))
+        for tensor in tree_leaves(result):
+            if isinstance(tensor, Tensor) and _storage(tensor) not in self._alive:
+                storage = tensor.untyped_storage()
+                self._alive[storage.data_ptr()] = storage.nbytes()
+                weakref.finalize(storage, self._alive.pop, storage.data_ptr(), None)
+        self.most = max(self.most, sum(self._alive.values()))
+        return result

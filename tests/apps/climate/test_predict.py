@@ -6,6 +6,7 @@ import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
+from torch import nn
 
 from apps.climate.predict import predict_files
 from scadl_core.errors import DataError
@@ -14,7 +15,7 @@ CLASSES = ["no event", "event"]
 ERA5 = ["t@500hPa", "t@850hPa", "z@500hPa", "z@850hPa"]
 
 
-def predict(image_CHW, periodic):
+def predict(image_CHW, periodic, tiles):
     """Looks at neighbours to the east and the north, so that it notices a turned or flipped map."""
     values_HW = np.nan_to_num(image_CHW).sum(0)
     slope_HW = np.roll(values_HW, -1, 1) - values_HW + 2 * np.gradient(values_HW, axis=0)
@@ -24,7 +25,7 @@ def predict(image_CHW, periodic):
 
 def apply(path, output, inputs, predict=predict, unit="", **changes):
     facts = {"inputs": inputs, "classes": CLASSES, "units": [unit] * len(inputs)}
-    task = SimpleNamespace(facts=facts, probabilities=predict)
+    task = SimpleNamespace(facts=facts, network=nn.Identity(), probabilities=predict)
     run = {"versions": {"scadl": "1.2"}, "git": {}, "time": "noon", "command": "scadl train"}
     return predict_files(task, path, output, run, **changes)
 
@@ -156,7 +157,7 @@ def test_failure_leaves_nothing_and_inputs_are_safe(tmp_path):
     with pytest.raises(DataError, match=r"output=.*a\.nc is an input as well"):
         apply(tmp_path / "a.nc", tmp_path / "a.nc", ["v"])
 
-    def fail(image_CHW, periodic):
+    def fail(image_CHW, periodic, tiles):
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
