@@ -92,7 +92,7 @@ def test_objects_counted_by_hand() -> None:
 
 
 def test_calibration_counted_by_hand() -> None:
-    """Two pixels of probability 0.9, one of them right; one of 0.62, right, three times the area."""
+    """Of two pixels with probability 0.9 one is right; one with 0.62, of three areas, is right."""
     p = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.62, 0.38], [0.2, 0.8]], dtype=torch.float64)
     logits_BKHW = p.log().T.reshape(1, 2, 4, 1)
     label_BHW, area_BH = (
