@@ -55,17 +55,12 @@ class Earth:
     def _tree(self) -> cKDTree:
         return cKDTree(self.unit_HW3.reshape(-1, 3))
 
-    def near(self, index: int, radius_km: float) -> NDArray[np.intp]:
-        """Flat indices of the pixels within a distance of one."""
-        centre = self.unit_HW3.reshape(-1, 3)[index]
-        # the chord of an arc
-        chord = 2 * np.sin(min(radius_km / EARTH_RADIUS_KM, np.pi) / 2)
-        return np.sort(np.asarray(self._tree.query_ball_point(centre, chord), np.intp))
-
-    def distance_km(self, index: int, others_N: NDArray[np.intp]) -> Floats:
-        """From one pixel to others, given by flat indices."""
+    def near(self, index: int, radius_km: float) -> tuple[NDArray[np.intp], Floats]:
+        """Flat indices of the pixels within a distance of one, and their distances in km."""
         unit_P3 = self.unit_HW3.reshape(-1, 3)
-        return arc_km(unit_P3[index], unit_P3[others_N])
+        chord = 2 * np.sin(radius_km / EARTH_RADIUS_KM / 2)  # of the arc
+        found = np.sort(np.asarray(self._tree.query_ball_point(unit_P3[index], chord), np.intp))
+        return found, arc_km(unit_P3[index], unit_P3[found])
 
     def around(self, index: int, others_N: NDArray[np.intp]) -> tuple[Floats, Floats]:
         """At other pixels the direction (east, north) that turns anticlockwise about one."""
