@@ -1,6 +1,7 @@
-"""Scores of a segmentation, from one area-weighted confusion matrix.
+"""Scores of a segmentation: by pixel, by object, and of its probabilities.
 
-Suffixes: B batch, K class (K rows truth, second K prediction), H latitude, W longitude.
+All are ratios of sums that add up over batches and ranks. Suffixes: B batch, K class (K rows truth,
+second K prediction), H latitude, W longitude, Q kind of forecast, N bin of probability.
 """
 
 from __future__ import annotations
@@ -11,7 +12,10 @@ import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from apps.climate.objects import components, match
 from scadl_core.errors import ConfigError
+
+BINS = 15  # of probability, as in Guo et al. 2017
 
 
 class Confusion(Metric):
@@ -71,3 +75,95 @@ def scores(confusion_KK: Tensor, classes: Sequence[str]) -> dict[str, float]:
         for name, ratio in zip(classes, ratio_K, strict=True)
     }
     return named | {"iou_mean": float(ratios_K["iou"].nanmean())}
+
+
+class Detection(Metric):
+    """Objects found, there, and predicted, by class: whole numbers, so exact over ranks.
+
+    An object is connected pixels of one class; which are the same is said by
+    :func:`apps.climate.objects.match`.
+    """
+
+    full_state_update = False
+    count_K3: Tensor
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        zero_K3 = torch.zeros(num_classes, 3, dtype=torch.float64)
+        self.add_state("count_K3", default=zero_K3, dist_reduce_fx="sum")
+
+    def update(
+        self, predicted_BHW: Tensor, label_BHW: Tensor, area_BH: Tensor, periodic: bool
+    ) -> None:
+        """Adds maps; pixels with a label of -1 belong to no object."""
+        known_BHW = predicted_BHW.where(label_BHW >= 0, 0)
+        maps = (known_BHW.cpu().numpy(), label_BHW.cpu().numpy(), area_BH.cpu().numpy())
+        for said_HW, truth_HW, area_H in zip(*maps, strict=True):
+            for number in range(1, len(self.count_K3)):
+                both = [components(it == number, periodic) for it in (truth_HW, said_HW)]
+                counts = len(match(*both, area_H[:, None])), *(int(it.max()) for it in both)
+                self.count_K3[number] += self.count_K3.new_tensor(counts)
+
+    def compute(self) -> Tensor:
+        """Hits, true objects, predicted objects of each class: K3."""
+        return self.count_K3
+
+
+def detection_scores(count_K3: Tensor, classes: Sequence[str]) -> dict[str, float]:
+    """`pod_<class>`, the probability of detection, and `far_<class>`, the false-alarm ratio.
+
+    Wilks 2011, Statistical Methods in the Atmospheric Sciences, section 8.2.1; of all classes but
+    the first. NaN without a true, or without a predicted object.
+    """
+    hits_K, truth_K, said_K = count_K3.double().cpu().T
+    ratios = {"pod": hits_K / truth_K, "far": (said_K - hits_K) / said_K}
+    return {
+        f"{score}_{name}": float(ratio_K[number])
+        for score, ratio_K in ratios.items()
+        for number, name in enumerate(classes)
+        if number
+    }
+
+
+class Calibration(Metric):
+    """Sums by bin of probability: area, area x probability, area where it came true.
+
+    Q counts forecasts: first that of the likeliest class, then that of every class against the
+    rest, as a reliability diagram has it.
+    """
+
+    full_state_update = False
+    sums_QN3: Tensor
+
+    def __init__(self, num_classes: int) -> None:
+        super().__init__()
+        zero_QN3 = torch.zeros(1 + num_classes, BINS, 3, dtype=torch.float64)
+        self.add_state("sums_QN3", default=zero_QN3, dist_reduce_fx="sum")
+
+    def update(self, logits_BKHW: Tensor, label_BHW: Tensor, area_BH: Tensor) -> None:
+        """Adds maps; a label of -1 leaves a pixel out."""
+        p_BKHW = logits_BKHW.float().softmax(1)
+        classes_K11 = torch.arange(p_BKHW.shape[1], device=p_BKHW.device)[:, None, None]
+        truth_BKHW = label_BHW[:, None] == classes_K11
+        area_BHW = area_BH.double()[..., None] * (label_BHW >= 0)
+        best_BHW, said_BHW = p_BKHW.max(1)
+        forecasts = [(best_BHW, said_BHW == label_BHW)]
+        forecasts += list(zip(p_BKHW.unbind(1), truth_BKHW.unbind(1), strict=True))
+        for kind, (p_BHW, true_BHW) in enumerate(forecasts):
+            parts = torch.stack([area_BHW, area_BHW * p_BHW, area_BHW * true_BHW])
+            bin_BHW = (p_BHW * BINS).long().clamp_max(BINS - 1)
+            for bin_ in range(BINS):  # a loop, as scattered sums are not deterministic on CUDA
+                self.sums_QN3[kind, bin_] += (parts * (bin_BHW == bin_)).sum((1, 2, 3))
+
+    def compute(self) -> Tensor:
+        """The sums QN3."""
+        return self.sums_QN3
+
+
+def calibration_error(sums_QN3: Tensor) -> float:
+    """The expected calibration error of the likeliest class, weighted by area; NaN of nothing.
+
+    Guo et al. 2017, arXiv:1706.04599, eq. 3, with bins of equal width.
+    """
+    area_N, probability_N, true_N = sums_QN3[0].double().cpu().T
+    return float((probability_N - true_N).abs().sum() / area_N.sum())

@@ -1,12 +1,19 @@
-"""The embedded example data set: synthetic weather maps in the file layout of ClimateNet.
+"""The embedded example data set: synthetic weather maps in the file layout of others.
+
+ClimateNet (Prabhat et al. 2021, doi:10.5194/gmd-14-107-2021):
 
     <path>/train/data-1996-01-01-00-1.nc ...      dimensions time = 1, lat, lon; variables TMQ,
-    <path>/test/data-2011-01-01-00-1.nc ...       U850, V850, PSL (float32) and LABELS (int64)
+    <path>/test/data-2011-01-01-00-1.nc ...       U850, V850, PSL, T500 (float32), LABELS (int64)
 
-The layout is kept as it is published (Prabhat et al. 2021, doi:10.5194/gmd-14-107-2021), with its
-oddities: one map a file, both poles in the grid, and a `time` that is a string, the name of the
-file. So the example is read by the same code as the real data. What is in a map: `weather.py` and
-`storms.py`.
+DeepCAM (MLPerf HPC, Farrell et al. 2021, arXiv:2110.11466), HDF5 without any coordinate:
+
+    <path>/train/data-1996-01-01-00-1.h5 ...      climate/data (H, W, C) float32, climate/labels_0
+    <path>/validation/data-2011-01-01-00-1.h5 ... (H, W)
+    <path>/stats.h5                               climate/{count,mean,sqmean,minval,maxval}
+
+They are kept as they are published, with their oddities: one map a file, both poles in the grid,
+and in ClimateNet a `time` that is a string, the name of the file. So the example is read by the
+same code as the real data. What is in a map: `weather.py` and `storms.py`.
 """
 
 from __future__ import annotations
@@ -20,12 +27,14 @@ import netCDF4
 import numpy as np
 
 from apps.climate.storms import CYCLONE_RADIUS_KM, add_filaments, add_lows
-from apps.climate.weather import Rng, Weather, background
+from apps.climate.weather import Array, Rng, Weather, background, temperature_aloft
+from scadl_core.errors import ConfigError, nearest
 
 DIMENSIONS = ("time", "lat", "lon")
 LABELS = "0 background, 1 tropical_cyclone, 2 atmospheric_river"
 # First and last, as in ClimateNet. The order goes into the seed: keep it.
 SPLIT_YEARS = {"train": (1996, 2010), "test": (2011, 2013)}
+LAYOUTS = {"climatenet": (".nc", "test"), "deepcam": (".h5", "validation")}  # suffix, test folder
 HOURS_BETWEEN_MAPS = 653  # 27 days; a prime, so every hour of the years comes before one repeats
 MOISTURE_RANGE_KG_M2 = (0.05, 78.0)  # what noise and storms add up to ends here
 VARIABLES = {  # name in the file: (field of Weather, description, units), as in ClimateNet
@@ -33,7 +42,13 @@ VARIABLES = {  # name in the file: (field of Weather, description, units), as in
     "U850": ("east_m_s", "Zonal wind at 850 mbar pressure surface", "m/s"),
     "V850": ("north_m_s", "Meridional wind at 850 mbar pressure surface", "m/s"),
     "PSL": ("pressure_Pa", "Sea level pressure", "Pa"),
+    "T500": ("aloft_K", "Temperature at 500 mbar pressure surface", "K"),
 }
+# Those of DeepCAM, in its order; what is not simulated is missing (NaN).
+CHANNELS = (
+    "TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL",
+    "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
+)  # fmt: skip
 
 
 def write_sample(
@@ -44,8 +59,10 @@ def write_sample(
     longitudes: int = 144,
     seed: int = 0,
     cyclone_radius_km: float = CYCLONE_RADIUS_KM,
+    layout: str = "climatenet",
 ) -> None:
-    """Writes the example data set, unless its folder exists.
+    """Writes the example data set, unless its folder exists; a ConfigError for another layout than
+    ``climatenet`` and ``deepcam``.
 
     It is written beside the folder and renamed at the end, so a killed process leaves no half of
     it. A map depends on the seed, its split and its number alone: asking for more maps leaves the
@@ -53,18 +70,25 @@ def write_sample(
     given distance from its centre.
     """
     path = Path(path)
+    if layout not in LAYOUTS:
+        raise ConfigError(f"data.sample.layout: got {layout!r}{nearest(layout, LAYOUTS)}")
     if path.exists():
         return
+    suffix, test_folder = LAYOUTS[layout]
+    write_map = {"climatenet": write_netcdf, "deepcam": write_deepcam}[layout]
     path.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
         written = Path(scratch) / path.name
         for index, (split, maps) in enumerate({"train": train_maps, "test": test_maps}.items()):
-            (written / split).mkdir(parents=True)
+            folder = written / (test_folder if split == "test" else split)
+            folder.mkdir(parents=True)
             for number in range(maps):
                 when, rng = map_time(split, number), np.random.default_rng([seed, index, number])
                 weather = simulate(rng, (latitudes, longitudes), season(when), cyclone_radius_km)
                 # The last figure of the name counts the people who labelled the same map.
-                write_netcdf(written / split / f"data-{when:%Y-%m-%d-%H}-1.nc", weather)
+                write_map(folder / f"data-{when:%Y-%m-%d-%H}-1{suffix}", weather)
+        if layout == "deepcam":
+            write_statistics(written)
         _publish(written, path)
 
 
@@ -93,7 +117,9 @@ def simulate(
     rng: Rng, shape: tuple[int, int], season: float, cyclone_radius_km: float = CYCLONE_RADIUS_KM
 ) -> Weather:
     """One map of a shape HW. Lows come last, so that a cyclone's label wins over a river's."""
+    aloft_rng = rng.spawn(1)[0]  # of its own: the other fields came first, and stay as they were
     weather = background(rng, shape, season)
+    weather.aloft_K = temperature_aloft(aloft_rng, weather, season)
     add_filaments(rng, weather)
     add_lows(rng, weather, season, cyclone_radius_km)
     weather.moisture_kg_m2.clip(*MOISTURE_RANGE_KG_M2, out=weather.moisture_kg_m2)
@@ -115,3 +141,37 @@ def write_netcdf(file: Path, weather: Weather) -> None:
             variable[0] = getattr(weather, field)
         label = nc.createVariable("LABELS", "i8", DIMENSIONS, compression="zlib", complevel=1)
         label.description, label[0] = LABELS, weather.label
+
+
+def write_deepcam(file: Path, weather: Weather) -> None:
+    """Writes one map as DeepCAM has it."""
+    missing_HW = np.full(weather.label.shape, np.nan, np.float32)
+    fields = {name: getattr(weather, field) for name, (field, *_) in VARIABLES.items()}
+    data_HWC = np.stack([fields.get(name, missing_HW) for name in CHANNELS], -1)
+    with netCDF4.Dataset(file, "w") as nc:
+        group = nc.createGroup("climate")
+        for dimension, size in zip(("y", "x", "channel"), data_HWC.shape, strict=True):
+            group.createDimension(dimension, size)
+        group.createVariable("data", "f4", ("y", "x", "channel"))[:] = data_HWC
+        group.createVariable("labels_0", "i8", ("y", "x"))[:] = weather.label
+
+
+def write_statistics(path: Path) -> None:
+    """Writes `stats.h5` of the training maps below a path: their count, and of each channel mean,
+    mean square, lowest and highest value, NaN where it is missing.
+    """
+    of: list[list[Array]] = []
+    for file in sorted((path / "train").iterdir()):
+        with netCDF4.Dataset(file) as nc:
+            data_HWC = np.asarray(nc["climate/data"][:], np.float64)
+        means = data_HWC.mean((0, 1)), np.square(data_HWC).mean((0, 1))
+        of.append([*means, data_HWC.min((0, 1)), data_HWC.max((0, 1))])
+    mean_C, square_C, *_ = np.mean(of, 0)
+    low_C, high_C = np.min(of, 0)[2], np.max(of, 0)[3]
+    found = {"mean": mean_C, "sqmean": square_C, "minval": low_C, "maxval": high_C}
+    with netCDF4.Dataset(path / "stats.h5", "w") as nc:
+        group = nc.createGroup("climate")
+        group.createDimension("channel", len(CHANNELS))
+        group.createVariable("count", "i8", ())[...] = len(of)
+        for name, values_C in found.items():
+            group.createVariable(name, "f4", ("channel",))[:] = values_C

@@ -33,16 +33,19 @@ SMALLEST_CORIOLIS_DEGREE = 5.0  # the balance breaks down nearer to the equator
 RIVER_LABEL_PROFILE = 0.42  # a river's label ends where its cross-section is below this, peak 1
 HALF_WIDTH_KM = (280.0, 420.0)  # e-folding across; wide, as the boxes of the default grid are
 
+WARMTH_WIDTHS = 3.0  # e-folding of the warmth of a core, in radii of the strongest wind
+
 # Families of lows. A pair is the lowest and highest of a uniform distribution: how many a map;
 # pressure far away minus that in the centre, Pa; radius of the strongest wind, km; moisture added
 # in the centre, kg/m2; what is left there of the moisture before; e-folding of both, km; distance
-# from the equator, degrees (None: that of tropical storms); class number, 0 for a look-alike. Cores
-# are wide for real ones, since the boxes of the default grid are 200 km wide.
+# from the equator, degrees (None: that of tropical storms); warmth of the core at 500 hPa, K for
+# each hPa of the deficit; class number, 0 for a look-alike. Cores are wide for real ones, since the
+# boxes of the default grid are 200 km wide.
 LOWS = (
-    ((3, 6), (1800, 6500), (90, 170), (9, 18), 1.0, 420, None, 1),  # cyclones
-    ((1, 3), (250, 700), (120, 200), (9, 18), 1.0, 420, None, 0),  # too weak
-    ((2, 5), (1500, 3500), (250, 500), (5, 12), 1.0, 700, (6, 30), 0),  # monsoon lows: too wide
-    ((2, 5), (1500, 4500), (220, 500), (0, 0), 0.65, 700, (24, 60), 0),  # cold lows: dry and wide
+    ((3, 6), (1800, 6500), (90, 170), (9, 18), 1.0, 420, None, 0.05, 1),  # cyclones
+    ((1, 3), (250, 700), (120, 200), (9, 18), 1.0, 420, None, 0.05, 0),  # too weak
+    ((2, 5), (1500, 3500), (250, 500), (5, 12), 1.0, 700, (6, 30), 0.01, 0),  # monsoon: too wide
+    ((2, 5), (1500, 4500), (220, 500), (0, 0), 0.65, 700, (24, 60), -0.08, 0),  # cold, dry, wide
 )
 # Families of filaments: how many a map; moisture added on the centre line, kg/m2; wind added there
 # along it, poleward and eastward, m/s; whether a low drives it; class number.
@@ -55,14 +58,14 @@ FILAMENTS = (
 
 def add_lows(rng: Rng, weather: Weather, season: float, cyclone_radius_km: float) -> None:
     """Adds cyclones, labelled up to a distance from the centre, and look-alikes; see `season`."""
-    for count, deficit_Pa, core_km, moisture, factor, moisture_km, belt, label in LOWS:
+    for count, deficit_Pa, core_km, moisture, factor, moisture_km, belt, warmth, label in LOWS:
         for _ in range(rng.integers(*count, endpoint=True)):
             # Those of the tropics are most common near 18 degrees.
             latitude = rng.uniform(*belt) if belt else min(max(rng.gamma(6.0, 3.6), 6.0), 38.0)
             hemisphere = 1 if rng.random() < 0.5 + 0.3 * season else -1  # more in the summer
             strength = rng.uniform(*deficit_Pa), rng.uniform(*core_km)
             centre = hemisphere * latitude, rng.uniform(0.0, 360.0)
-            rows, speed_HW, distance_HW = add_vortex(weather, *centre, *strength)
+            rows, speed_HW, distance_HW = add_vortex(weather, *centre, *strength, warmth=warmth)
             near_HW = np.exp(-((distance_HW / moisture_km) ** 2))
             moisture_HW = weather.moisture_kg_m2[rows]  # a view
             moisture_HW *= 1 - (1 - factor) * near_HW
@@ -81,12 +84,14 @@ def add_vortex(
     shape: float = 1.4,
     inflow_degree: float = 20.0,
     wind_factor: float = 1.0,
+    warmth: float = 0.0,
 ) -> tuple[slice, Array, Array]:
     """Adds wind and pressure in gradient-wind balance, Holland (1980) eq. 4 and 5, with a fade.
 
     The centre is in degrees; the sign of its latitude gives the sense of rotation. The deficit is
     the pressure far away minus that in the centre, the core the radius of the strongest wind, the
-    shape Holland's B, between 1 and 2.5; the inflow turns the wind inward from the tangent.
+    shape Holland's B, between 1 and 2.5; the inflow turns the wind inward from the tangent. The
+    warmth is that of the core aloft, in K for each hPa of the deficit.
     Gives the rows that it reaches; on them the speed in m/s, without the fade and the wind factor,
     and the distance from the centre in km.
     """
@@ -108,6 +113,8 @@ def add_vortex(
     weather.east_m_s[rows] += wind_factor * (along * inward_north + inward * inward_east)
     weather.north_m_s[rows] += wind_factor * (inward * inward_north - along * inward_east)
     weather.pressure_Pa[rows] += -deficit_Pa * (1 - inside) * fade
+    core_HW = np.exp(-((distance_km / (WARMTH_WIDTHS * core_km)) ** 2))
+    weather.aloft_K[rows] += np.float32(warmth * deficit_Pa / 100) * core_HW
     return rows, speed_m_s, distance_km
 
 
@@ -214,4 +221,5 @@ def _add_parent(rng: Rng, weather: Weather, line: CentreLine) -> None:
         shape=1.1,  # a middle-latitude low is flatter than a hurricane
         inflow_degree=10.0,
         wind_factor=0.6,  # friction: the wind is weaker than in balance
+        warmth=-0.1,  # cold air comes round behind it
     )

@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from apps.climate.losses import SegmentationLoss, class_weights
-from apps.climate.metrics import Confusion, scores
+from apps.climate.metrics import (
+    Calibration,
+    Confusion,
+    Detection,
+    calibration_error,
+    detection_scores,
+    scores,
+)
 from scadl_core.workflow.task import Task
 from scadl_core.workflow.tiles import Tiles
 
@@ -38,6 +45,9 @@ class Segmentation(Task):
         super().__init__(**base)
         self.loss = SegmentationLoss(loss, _weights(self.facts, class_weights), gamma)
         self.confusion = Confusion(len(self.facts["classes"]))
+        self.detection = Detection(len(self.facts["classes"]))
+        self.calibration = Calibration(len(self.facts["classes"]))
+        self._is_test = False
         self.register_buffer("mean_C", torch.tensor(self.facts["mean_C"], dtype=torch.float32))
         self.register_buffer("std_C", torch.tensor(self.facts["std_C"], dtype=torch.float32))
         self._loss_sums: list[Tensor] = []
@@ -59,17 +69,26 @@ class Segmentation(Task):
 
     def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
         """Adds a batch to the scores and to the sums of the loss."""
-        logits_BKHW = self(batch["image_CHW"])
+        self._score(self(batch["image_CHW"]), batch)
+
+    def test_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        """As in a validation, and also by objects and by probabilities, which take longer."""
+        logits_BKHW, truth = self(batch["image_CHW"]), (batch["label_HW"], batch["area_HW"])
+        self._score(logits_BKHW, batch)
+        self.detection.update(logits_BKHW.argmax(1), *truth, self.facts["periodic"])
+        self.calibration.update(logits_BKHW, *truth)
+
+    def _score(self, logits_BKHW: Tensor, batch: dict[str, Tensor]) -> None:
         self.confusion.update(logits_BKHW.argmax(1), batch["label_HW"], batch["area_HW"])
         self._loss_sums.append(
             self.loss.sums(logits_BKHW, batch["label_HW"], batch["area_HW"]).double()
         )
 
-    test_step = validation_step
-
     def on_validation_epoch_start(self) -> None:
         """Begins new scores."""
-        self.confusion.reset()
+        for metric in (self.confusion, self.detection, self.calibration):
+            metric.reset()
+        self._is_test = bool(self.trainer.testing)
         self._loss_sums = [torch.zeros(self.loss.size, dtype=torch.float64, device=self.device)]
 
     on_test_epoch_start = on_validation_epoch_start
@@ -85,7 +104,11 @@ class Segmentation(Task):
     def scores(self) -> dict[str, float]:
         """Scores of the last evaluation; every rank has to ask."""
         loss = self.loss.value(self.world.global_sum(torch.stack(self._loss_sums).sum(0)))
-        return {"loss": float(loss), **scores(self.confusion.compute(), self.facts["classes"])}
+        found = {"loss": float(loss), **scores(self.confusion.compute(), self.facts["classes"])}
+        if self._is_test:
+            found |= detection_scores(self.detection.compute(), self.facts["classes"])
+            found["ece"] = calibration_error(self.calibration.compute())
+        return found
 
     def probabilities(
         self,

@@ -30,6 +30,8 @@ STREAM_M2_S = 7.4e6  # standard deviation of the streamfunction in the middle la
 STREAM_AT_EQUATOR = 0.3  # fraction of it there: the tropics are calm
 SMALLEST_COSINE = 0.35  # of latitude, in differences: beyond 70 degrees meridians come no closer
 PRESSURE_NOISE_LIMIT_PA = 3500.0
+WARMTH_SLOPE = 2.2  # of the temperature's noise
+WARMTH_SPREAD_K = (0.8, 3.0)  # its standard deviation at the equator and in the middle latitudes
 
 # (amplitude, latitude, e-folding width in degrees) of belts around the globe
 WIND_BELTS_M_S = ((9.0, 48, 16), (10.35, -50, 16), (-6.5, 15, 13), (-6.5, -15, 13))
@@ -46,6 +48,7 @@ class Weather:
     east_m_s: Array  # wind at 850 hPa
     north_m_s: Array
     pressure_Pa: Array  # at sea level
+    aloft_K: Array  # temperature at 500 hPa
     label: NDArray[np.int64]  # 0 background, 1 tropical cyclone, 2 atmospheric river
 
     @classmethod
@@ -53,7 +56,7 @@ class Weather:
         """Zeros on a global grid of equal steps."""
         latitude_H = np.linspace(-90.0, 90.0, shape[0], dtype=np.float32)
         longitude_W = (np.arange(shape[1]) * (360.0 / shape[1])).astype(np.float32)
-        zeros_NHW = np.zeros((4, *shape), np.float32)
+        zeros_NHW = np.zeros((5, *shape), np.float32)
         return cls(latitude_H, longitude_W, *zeros_NHW, zeros_NHW[0].astype(np.int64))
 
 
@@ -106,6 +109,15 @@ def background(rng: Rng, shape: tuple[int, int], season: float) -> Weather:
     mean_Pa = 101300.0 + _belts(latitude_H1, *PRESSURE_BELTS_PA)
     weather.pressure_Pa = mean_Pa + limited_Pa + 90.0 * detail_HW
     return weather
+
+
+def temperature_aloft(rng: Rng, weather: Weather, season: float) -> Array:
+    """Temperature at 500 hPa, K: flat in the tropics, steep in the middle latitudes, and noise."""
+    latitude_H1 = weather.latitude_H[:, None]
+    (noise_HW,) = random_fields(rng, weather.label.shape, (WARMTH_SLOPE,))
+    at_equator, more = WARMTH_SPREAD_K[0], WARMTH_SPREAD_K[1] - WARMTH_SPREAD_K[0]
+    spread_H1 = at_equator + more * (1 - _belts(latitude_H1, (1, 0, 28)))
+    return 235 + 33 * np.exp(-(((latitude_H1 - 4 * season) / 50) ** 4)) + spread_H1 * noise_HW
 
 
 def _belts(latitude_H1: Array, *belts: tuple[float, float, float]) -> Array:

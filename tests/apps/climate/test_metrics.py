@@ -7,8 +7,17 @@ import math
 import numpy as np
 import pytest
 import torch
+from torchmetrics.functional.classification import multiclass_calibration_error
 
-from apps.climate.metrics import Confusion, confusion, scores
+from apps.climate.metrics import (
+    Calibration,
+    Confusion,
+    Detection,
+    calibration_error,
+    confusion,
+    detection_scores,
+    scores,
+)
 from scadl_core.errors import ConfigError
 
 
@@ -65,3 +74,53 @@ def test_ranks_are_summed() -> None:
 def test_one_class_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"data\.classes: expected at least two classes, got 1"):
         Confusion(1)
+
+
+def test_objects_counted_by_hand() -> None:
+    """Of class 1 one of two is found across the date line, of class 2 two false alarms."""
+    label_HW = torch.tensor([[1, 0, 0, 0, 0, 0, 0, 1], [0] * 8, [0, 0, 1, 1, 0, 0, -1, -1]])
+    said_HW = torch.tensor([[1, 0, 2, 0, 0, 2, 0, 1], [0] * 8, [0, 0, 0, 0, 0, 0, 1, 1]])
+    metric = Detection(3)
+    metric.update(said_HW[None], label_HW[None], torch.ones(1, 3), periodic=True)
+    assert metric.compute().tolist() == [[0, 0, 0], [1, 2, 1], [0, 0, 2]]
+    metric.update(said_HW[None], said_HW[None], torch.ones(1, 3), periodic=False)
+    assert metric.compute().tolist() == [[0, 0, 0], [4, 5, 4], [2, 2, 4]]
+    got = detection_scores(metric.compute(), ["a", "b", "c"])
+    assert got == {"pod_b": 4 / 5, "pod_c": 1, "far_b": 0, "far_c": 0.5}
+    empty = detection_scores(torch.zeros(2, 3), ["a", "b"])
+    assert all(math.isnan(value) for value in empty.values())
+
+
+def test_calibration_counted_by_hand() -> None:
+    """Of two pixels with probability 0.9 one is right; one with 0.62, of three areas, is right."""
+    p = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.62, 0.38], [0.2, 0.8]], dtype=torch.float64)
+    logits_BKHW = p.log().T.reshape(1, 2, 4, 1)
+    label_BHW, area_BH = (
+        torch.tensor([0, 1, 0, -1]).reshape(1, 4, 1),
+        torch.tensor([[1, 1, 3, 9.0]]),
+    )
+    metric = Calibration(2)
+    metric.update(logits_BKHW, label_BHW, area_BH)
+    expected = (abs(2 * 0.9 - 1) + abs(3 * 0.62 - 3)) / 5
+    assert calibration_error(metric.compute()) == pytest.approx(expected, rel=1e-6)
+    area_N, probability_N, true_N = metric.sums_QN3[2].T  # of class 1
+    assert area_N[[1, 5]].tolist() == [2, 3]
+    assert probability_N[[1, 5]].tolist() == pytest.approx([0.2, 1.14], rel=1e-6)
+    assert true_N[[1, 5]].tolist() == [1, 0]
+
+
+def test_calibration_in_pieces_is_that_of_torchmetrics() -> None:
+    rng = torch.Generator().manual_seed(0)
+    logits_BKHW = 2 * torch.randn(6, 4, 5, 7, generator=rng)
+    label_BHW = torch.randint(0, 4, (6, 5, 7), generator=rng)
+    expected = multiclass_calibration_error(logits_BKHW.softmax(1), label_BHW, 4, n_bins=15)
+    metric = Calibration(4)
+    for piece in (slice(0, 1), slice(1, 4), slice(4, 6)):
+        metric.update(logits_BKHW[piece], label_BHW[piece], torch.ones(6, 5)[piece])
+    assert calibration_error(metric.compute()) == pytest.approx(float(expected), rel=1e-5)
+
+
+def test_objects_and_calibration_are_summed_over_ranks() -> None:
+    for metric, state in ((Detection(3), "count_K3"), (Calibration(3), "sums_QN3")):
+        ranks = torch.ones(2, *getattr(metric, state).shape)
+        assert (metric._reductions[state](ranks) == 2).all()

@@ -2,14 +2,25 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
+import netCDF4
 import numpy as np
 import pytest
 import xarray as xr
 
 from apps.climate import sample
-from apps.climate.sample import SPLIT_YEARS, map_time, season, simulate, write_sample
+from apps.climate.sample import (
+    CHANNELS,
+    SPLIT_YEARS,
+    VARIABLES,
+    map_time,
+    season,
+    simulate,
+    write_sample,
+)
+from scadl_core.errors import ConfigError
 
 SMALL = {"train_maps": 3, "test_maps": 2, "latitudes": 25, "longitudes": 36}
 
@@ -36,7 +47,7 @@ def test_files_are_named_and_laid_out_as_climatenet(written: Path) -> None:
         np.testing.assert_array_equal(dataset.lat, np.linspace(-90, 90, 25))
         np.testing.assert_array_equal(dataset.lon, np.arange(0, 360, 10))
         assert {name: str(dataset[name].dtype) for name in dataset.data_vars} == {
-            **dict.fromkeys(("TMQ", "U850", "V850", "PSL"), "float32"),
+            **dict.fromkeys(("TMQ", "U850", "V850", "PSL", "T500"), "float32"),
             "LABELS": "int64",
         }
         assert all(dataset[name].dims == ("time", "lat", "lon") for name in dataset.data_vars)
@@ -120,3 +131,49 @@ def test_cyclone_radius_bounds_the_label() -> None:
         for radius_km in (250.0, 400.0, 600.0)
     ]
     assert 0 < areas[0] < areas[1] <= areas[2]
+
+
+def test_the_older_fields_are_the_bytes_that_published_scores_rest_on() -> None:
+    """Hashes from before there was a temperature."""
+    weather = simulate(np.random.default_rng([0, 0, 0]), (96, 144), 0.3)
+    fields = ("moisture_kg_m2", "east_m_s", "north_m_s", "pressure_Pa", "label")
+    found = [hashlib.sha256(getattr(weather, it).tobytes()).hexdigest()[:16] for it in fields]
+    assert found == [
+        "f288f62ea2a2d150",
+        "6d637d313584d15e",
+        "722a4a8cb3119407",
+        "9f20e1e30b33ecae",
+        "887ce5dd2db05947",
+    ]
+
+
+def test_deepcam_has_the_same_maps_in_its_own_layout(written: Path, tmp_path: Path) -> None:
+    write_sample(tmp_path / "set", **SMALL, layout="deepcam")
+    names = sorted(str(it.relative_to(tmp_path / "set")) for it in tmp_path.rglob("*.h5"))
+    assert names[0] == "stats.h5"
+    assert [name.partition("/")[0] for name in names[1:]] == ["train"] * 3 + ["validation"] * 2
+    train = []
+    for name in names[1:]:
+        twin = name.replace(".h5", ".nc").replace("validation", "test")
+        with netCDF4.Dataset(tmp_path / "set" / name) as deepcam:
+            data_HWC = deepcam["climate/data"][:].filled()
+            label_HW = deepcam["climate/labels_0"][:]
+        with xr.open_dataset(written / twin) as climatenet:
+            for channel, values_HW in zip(CHANNELS, np.moveaxis(data_HWC, -1, 0), strict=True):
+                known = climatenet[channel][0] if channel in VARIABLES else np.float32(np.nan)
+                np.testing.assert_array_equal(values_HW, known)
+            np.testing.assert_array_equal(label_HW, climatenet.LABELS[0])
+        train += [data_HWC] * name.startswith("train")
+    stack = np.stack(train).astype(np.float64)[..., [CHANNELS.index(it) for it in VARIABLES]]
+    expected = {"mean": stack.mean((0, 1, 2)), "sqmean": (stack**2).mean((0, 1, 2))}
+    expected |= {"minval": stack.min((0, 1, 2)), "maxval": stack.max((0, 1, 2))}
+    with netCDF4.Dataset(tmp_path / "set" / "stats.h5") as stats:
+        assert int(stats["climate/count"][...]) == 3
+        for name, values in expected.items():
+            found = stats[f"climate/{name}"][:][[CHANNELS.index(it) for it in VARIABLES]]
+            np.testing.assert_allclose(found, values, rtol=1e-6)
+
+
+def test_an_unknown_layout_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"layout: got 'depcam'; did you mean 'deepcam'\?"):
+        write_sample(tmp_path / "set", layout="depcam")

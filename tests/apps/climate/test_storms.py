@@ -142,3 +142,15 @@ def test_look_alikes_are_not_labelled(kind: int, monkeypatch: pytest.MonkeyPatch
     windy = np.hypot(weather.east_m_s, weather.north_m_s).max() > 10
     moist = weather.moisture_kg_m2.max() > 10
     assert (windy, moist) == ((False, True) if kind == MOIST_PLUME else (True, False))
+
+
+def test_cores_are_warm_in_the_tropics_and_cold_in_other_lows() -> None:
+    """The warmth that was asked for in the centre, and gone far away; pressure is left alone."""
+    for warmth in (0.05, -0.1):
+        weather = calm()
+        add_vortex(weather, 15.0, 180.0, 4000.0, 150.0, warmth=warmth)
+        row, column = 420, 720
+        assert weather.aloft_K[row, column] == pytest.approx(warmth * 40, rel=0.01)
+        assert abs(weather.aloft_K[row, column + 80]) < 0.02  # 2100 km
+    signs = {family[-1] or f"{family[-2]:.2f}": np.sign(family[-2]) for family in storms.LOWS}
+    assert signs == {1: 1, "0.05": 1, "0.01": 1, "-0.08": -1}

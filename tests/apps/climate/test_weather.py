@@ -10,6 +10,7 @@ from apps.climate.weather import (
     background,
     coriolis_per_s,
     random_fields,
+    temperature_aloft,
 )
 
 
@@ -56,3 +57,13 @@ def test_the_moist_belt_follows_the_season() -> None:
     north = background(np.random.default_rng(0), (96, 144), 1.0).moisture_kg_m2[48:].mean()
     south = background(np.random.default_rng(0), (96, 144), -1.0).moisture_kg_m2[48:].mean()
     assert north > 1.2 * south
+
+
+def test_temperature_aloft_is_flat_in_the_tropics() -> None:
+    weather = Weather.calm((91, 144))
+    aloft_K = temperature_aloft(np.random.default_rng(0), weather, 0.0)
+    assert aloft_K.dtype == np.float32
+    mean_H = aloft_K.mean(1)
+    assert abs(mean_H[45] - mean_H[55]) < 2  # 0 and 20 N
+    assert mean_H[45] - mean_H[70] > 15  # 50 N
+    assert aloft_K[45].std() < 2 < aloft_K[70].std()
