@@ -16,7 +16,8 @@ from numpy.typing import NDArray
 
 from apps.climate.catalogue import Catalogue
 from apps.climate.files import find_files
-from apps.climate.propose import propose
+from apps.climate.labeller import Labeller
+from apps.climate.propose import channels_of, propose
 from apps.climate.report import report
 from apps.climate.splits import DEFAULT, check_split, split_samples
 from scadl_core.errors import ConfigError, DataError
@@ -25,6 +26,7 @@ from scadl_core.memory.limits import free_share
 from scadl_core.record.datareport import DataReport
 from scadl_core.workflow.statistics import Moments, remembered
 
+HEURISTIC = "heuristic"  # as a target: no variable, but what the labeller finds
 IGNORED = -1  # label of a pixel with a missing input or a missing label
 Sample = dict[str, NDArray]
 
@@ -45,13 +47,15 @@ class ClimateData:
         split: Mapping[str, Any] | None = None,
         cache_GiB: float = 2.0,
         statistics: str | None = None,
+        labeller: Labeller | None = None,
     ) -> None:
         """Looks into the files; fields are read later, as they are needed.
 
         Args:
             path: A file, a folder, a glob pattern, or several of them.
             inputs: Channels: variables, with a level where they have several (``t@500hPa``).
-            target: The variable of class numbers, or that of ``thresholds``; None: no labels.
+            target: The variable of class numbers, or that of ``thresholds``; ``heuristic``: by
+                the labeller; None: no labels.
             classes: Names of the classes 0..K-1.
             thresholds: The class is the number of thresholds that the target reaches.
             weight: ``area``: pixels count by cos(latitude); None: all the same.
@@ -59,6 +63,7 @@ class ClimateData:
             cache_GiB: Decoded samples kept in the memory of each process, at most, and only while
                 half of the memory is free.
             statistics: A folder in which statistics are kept for the next run on the same files.
+            labeller: The rules of ``target=heuristic``; by default the usual ones.
 
         Raises:
             ConfigError: Values that do not fit together.
@@ -73,9 +78,15 @@ class ClimateData:
         if self.weight not in ("area", None):
             raise ConfigError(f"data.weight={self.weight} is unknown; there is: area, null")
         check_split(self.split)
-        if target:
+        self.labeller = (labeller or Labeller()) if target == HEURISTIC else None
+        if target and not self.labeller:
             self._check_classes()
-        self.catalogue = Catalogue(find_files(path), self.inputs, target)
+        files, self.roles = find_files(path), dict[str, str]()
+        if self.labeller:
+            self.classes = self.labeller.classes
+            self.roles = self.labeller.find(channels_of(files))
+        read = dict.fromkeys([*self.inputs, *self.roles.values()])
+        self.catalogue = Catalogue(files, list(read), None if self.labeller else target)
         self._cache: dict[str, Sample] = {}
         self._room_bytes = cache_GiB * 2**30
         self._statistics = statistics
@@ -121,7 +132,11 @@ class ClimateData:
         fields_CHW = self.catalogue.read(key)
         image_CHW = fields_CHW[: len(self.inputs)].astype(np.float32)
         label_HW = np.full(image_CHW.shape[1:], IGNORED)
-        if self.target:
+        if self.labeller:
+            fields = dict(zip(self.catalogue.names, fields_CHW, strict=True))
+            grid, by_role = self.catalogue.grid, {it: fields[self.roles[it]] for it in self.roles}
+            label_HW = self.labeller.label(by_role, grid.latitude, grid.longitude, grid.periodic)
+        elif self.target:
             label_HW = self._label(fields_CHW[-1], self._path(self.target, key))
         label_HW[np.isnan(image_CHW).any(axis=0)] = IGNORED
         sample = {"image_CHW": image_CHW, "label_HW": label_HW}
@@ -152,7 +167,7 @@ class ClimateData:
             DataError: A channel has no value at all.
         """
         names = ("inputs", "target", "classes", "thresholds", "split")
-        settings = {name: getattr(self, name) for name in names}
+        settings = {name: getattr(self, name) for name in names} | {"rules": str(self.labeller)}
         found = remembered(self._statistics, self.files(), settings, self._measure)
         for name, count in zip(self.inputs, found["count_C"], strict=True):
             if not count:

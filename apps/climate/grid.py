@@ -16,6 +16,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.climate.earth import unit_vector
 from scadl_core.errors import DataError
 
 Floats = NDArray[np.float64]
@@ -89,7 +90,7 @@ class Grid:
         east_YX = np.mod(np.diff(longitude_YX, axis=1) + 180, 360) - 180
         row_H = np.arange(rows)[:: -1 if np.nanmedian(north_YX) < 0 else 1]
         column_W = np.arange(columns)[:: -1 if np.nanmedian(east_YX) < 0 else 1]
-        point_XYZ = _on_sphere(latitude_YX, longitude_YX)[row_H][:, column_W]
+        point_XYZ = unit_vector(latitude_YX, longitude_YX)[row_H][:, column_W]
         step = np.nanmedian(np.linalg.norm(np.diff(point_XYZ, axis=1), axis=-1))
         gap_W = np.nanmedian(np.linalg.norm(point_XYZ - point_XYZ[:, :1], axis=-1), axis=0)
         repeated = gap_W[1:] < SAME_PLACE * step  # of the first column, as ocean models have it
@@ -124,7 +125,7 @@ class Grid:
             step_H = np.gradient(self.latitude)
             area_H = np.cos(np.deg2rad(self.latitude)).clip(0) * np.round(step_H / step_H.max(), 4)
             return np.repeat(area_H.astype(np.float32)[:, None], self.shape[1], 1)
-        point_HWV = _on_sphere(*self.mesh)
+        point_HWV = unit_vector(*self.mesh)
         if self.periodic:
             point_HWV = np.concatenate([point_HWV[:, -1:], point_HWV, point_HWV[:, :1]], 1)
         across_HWV = np.cross(np.gradient(point_HWV, axis=0), np.gradient(point_HWV, axis=1))
@@ -152,13 +153,6 @@ class Grid:
         ranges = f"latitude {_range(self.latitude)}, longitude {_range(self.longitude)}"
         axes = "(latitude x longitude)" if self.latitude.ndim == 1 else "(curvilinear)"
         return "{} x {} ".format(*self.shape) + f"{axes}, {kind}, {ranges}"
-
-
-def _on_sphere(latitude: Floats, longitude: Floats) -> Floats:
-    """Unit vectors from the centre of the earth, along a last axis of 3."""
-    north, east = np.deg2rad(latitude), np.deg2rad(longitude)
-    level = np.cos(north)
-    return np.stack([level * np.cos(east), level * np.sin(east), np.sin(north)], -1)
 
 
 def _range(values: Floats) -> str:

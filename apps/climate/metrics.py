@@ -93,15 +93,15 @@ class Detection(Metric):
         self.add_state("count_K3", default=zero_K3, dist_reduce_fx="sum")
 
     def update(
-        self, predicted_BHW: Tensor, label_BHW: Tensor, area_BH: Tensor, periodic: bool
+        self, predicted_BHW: Tensor, label_BHW: Tensor, area_BHW: Tensor, periodic: bool
     ) -> None:
         """Adds maps; pixels with a label of -1 belong to no object."""
         known_BHW = predicted_BHW.where(label_BHW >= 0, 0)
-        maps = (known_BHW.cpu().numpy(), label_BHW.cpu().numpy(), area_BH.cpu().numpy())
-        for said_HW, truth_HW, area_H in zip(*maps, strict=True):
+        maps = (known_BHW.cpu().numpy(), label_BHW.cpu().numpy(), area_BHW.cpu().numpy())
+        for said_HW, truth_HW, area_HW in zip(*maps, strict=True):
             for number in range(1, len(self.count_K3)):
                 both = [components(it == number, periodic) for it in (truth_HW, said_HW)]
-                counts = len(match(*both, area_H[:, None])), *(int(it.max()) for it in both)
+                counts = len(match(*both, area_HW)), *(int(it.max()) for it in both)
                 self.count_K3[number] += self.count_K3.new_tensor(counts)
 
     def compute(self) -> Tensor:
@@ -140,12 +140,12 @@ class Calibration(Metric):
         zero_QN3 = torch.zeros(1 + num_classes, BINS, 3, dtype=torch.float64)
         self.add_state("sums_QN3", default=zero_QN3, dist_reduce_fx="sum")
 
-    def update(self, logits_BKHW: Tensor, label_BHW: Tensor, area_BH: Tensor) -> None:
+    def update(self, logits_BKHW: Tensor, label_BHW: Tensor, area_BHW: Tensor) -> None:
         """Adds maps; a label of -1 leaves a pixel out."""
         p_BKHW = logits_BKHW.float().softmax(1)
         classes_K11 = torch.arange(p_BKHW.shape[1], device=p_BKHW.device)[:, None, None]
         truth_BKHW = label_BHW[:, None] == classes_K11
-        area_BHW = area_BH.double()[..., None] * (label_BHW >= 0)
+        area_BHW = area_BHW.double() * (label_BHW >= 0)
         best_BHW, said_BHW = p_BKHW.max(1)
         forecasts = [(best_BHW, said_BHW == label_BHW)]
         forecasts += list(zip(p_BKHW.unbind(1), truth_BKHW.unbind(1), strict=True))

@@ -26,6 +26,7 @@ from pathlib import Path
 import netCDF4
 import numpy as np
 
+from apps.climate.files import DEEPCAM_CHANNELS
 from apps.climate.storms import CYCLONE_RADIUS_KM, add_filaments, add_lows
 from apps.climate.weather import Array, Rng, Weather, background, temperature_aloft
 from scadl_core.errors import ConfigError, nearest
@@ -44,11 +45,6 @@ VARIABLES = {  # name in the file: (field of Weather, description, units), as in
     "PSL": ("pressure_Pa", "Sea level pressure", "Pa"),
     "T500": ("aloft_K", "Temperature at 500 mbar pressure surface", "K"),
 }
-# Those of DeepCAM, in its order; what is not simulated is missing (NaN).
-CHANNELS = (
-    "TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL",
-    "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
-)  # fmt: skip
 
 
 def write_sample(
@@ -144,10 +140,10 @@ def write_netcdf(file: Path, weather: Weather) -> None:
 
 
 def write_deepcam(file: Path, weather: Weather) -> None:
-    """Writes one map as DeepCAM has it."""
+    """Writes one map as DeepCAM has it; what is not simulated is missing (NaN)."""
     missing_HW = np.full(weather.label.shape, np.nan, np.float32)
     fields = {name: getattr(weather, field) for name, (field, *_) in VARIABLES.items()}
-    data_HWC = np.stack([fields.get(name, missing_HW) for name in CHANNELS], -1)
+    data_HWC = np.stack([fields.get(name, missing_HW) for name in DEEPCAM_CHANNELS], -1)
     with netCDF4.Dataset(file, "w") as nc:
         group = nc.createGroup("climate")
         for dimension, size in zip(("y", "x", "channel"), data_HWC.shape, strict=True):
@@ -171,7 +167,7 @@ def write_statistics(path: Path) -> None:
     found = {"mean": mean_C, "sqmean": square_C, "minval": low_C, "maxval": high_C}
     with netCDF4.Dataset(path / "stats.h5", "w") as nc:
         group = nc.createGroup("climate")
-        group.createDimension("channel", len(CHANNELS))
+        group.createDimension("channel", len(DEEPCAM_CHANNELS))
         group.createVariable("count", "i8", ())[...] = len(of)
         for name, values_C in found.items():
             group.createVariable(name, "f4", ("channel",))[:] = values_C

@@ -235,8 +235,9 @@ def test_cyclones_of_the_example_set_are_found() -> None:
         rng = np.random.default_rng([0, 1, number])
         weather = simulate(rng, (96, 144), season(map_time("test", number)))
         maps = (torch.from_numpy(it)[None] for it in (label(weather), weather.label))
-        area_H = np.cos(np.deg2rad(weather.latitude_H)).clip(0)
-        metric.update(*maps, torch.from_numpy(area_H)[None], periodic=True)
+        area_H1 = np.cos(np.deg2rad(weather.latitude_H)).clip(0)[:, None]
+        area_HW = torch.from_numpy(np.repeat(area_H1, 144, 1))
+        metric.update(*maps, area_HW[None], periodic=True)
     found = detection_scores(metric.compute(), Labeller().classes)
     assert found["pod_tropical_cyclone"] >= 0.8
     assert found["far_tropical_cyclone"] < 0.3

@@ -81,9 +81,9 @@ def test_objects_counted_by_hand() -> None:
     label_HW = torch.tensor([[1, 0, 0, 0, 0, 0, 0, 1], [0] * 8, [0, 0, 1, 1, 0, 0, -1, -1]])
     said_HW = torch.tensor([[1, 0, 2, 0, 0, 2, 0, 1], [0] * 8, [0, 0, 0, 0, 0, 0, 1, 1]])
     metric = Detection(3)
-    metric.update(said_HW[None], label_HW[None], torch.ones(1, 3), periodic=True)
+    metric.update(said_HW[None], label_HW[None], torch.ones(1, 3, 8), periodic=True)
     assert metric.compute().tolist() == [[0, 0, 0], [1, 2, 1], [0, 0, 2]]
-    metric.update(said_HW[None], said_HW[None], torch.ones(1, 3), periodic=False)
+    metric.update(said_HW[None], said_HW[None], torch.ones(1, 3, 8), periodic=False)
     assert metric.compute().tolist() == [[0, 0, 0], [4, 5, 4], [2, 2, 4]]
     got = detection_scores(metric.compute(), ["a", "b", "c"])
     assert got == {"pod_b": 4 / 5, "pod_c": 1, "far_b": 0, "far_c": 0.5}
@@ -95,12 +95,12 @@ def test_calibration_counted_by_hand() -> None:
     """Of two pixels with probability 0.9 one is right; one with 0.62, of three areas, is right."""
     p = torch.tensor([[0.9, 0.1], [0.9, 0.1], [0.62, 0.38], [0.2, 0.8]], dtype=torch.float64)
     logits_BKHW = p.log().T.reshape(1, 2, 4, 1)
-    label_BHW, area_BH = (
+    label_BHW, area_BHW = (
         torch.tensor([0, 1, 0, -1]).reshape(1, 4, 1),
-        torch.tensor([[1, 1, 3, 9.0]]),
+        torch.tensor([1, 1, 3, 9.0]).reshape(1, 4, 1),
     )
     metric = Calibration(2)
-    metric.update(logits_BKHW, label_BHW, area_BH)
+    metric.update(logits_BKHW, label_BHW, area_BHW)
     expected = (abs(2 * 0.9 - 1) + abs(3 * 0.62 - 3)) / 5
     assert calibration_error(metric.compute()) == pytest.approx(expected, rel=1e-6)
     area_N, probability_N, true_N = metric.sums_QN3[2].T  # of class 1
@@ -116,7 +116,7 @@ def test_calibration_in_pieces_is_that_of_torchmetrics() -> None:
     expected = multiclass_calibration_error(logits_BKHW.softmax(1), label_BHW, 4, n_bins=15)
     metric = Calibration(4)
     for piece in (slice(0, 1), slice(1, 4), slice(4, 6)):
-        metric.update(logits_BKHW[piece], label_BHW[piece], torch.ones(6, 5)[piece])
+        metric.update(logits_BKHW[piece], label_BHW[piece], torch.ones(6, 5, 7)[piece])
     assert calibration_error(metric.compute()) == pytest.approx(float(expected), rel=1e-5)
 
 
