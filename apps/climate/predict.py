@@ -19,7 +19,9 @@ import numpy as np
 import xarray as xr
 
 from apps.climate.catalogue import Catalogue, Paths, find_files
+from apps.climate.earth import Earth
 from apps.climate.fields import Field, open_fields
+from apps.climate.objects import Event, Extreme, find_events, write_events
 from scadl_core.errors import DataError
 from scadl_core.files import written_aside
 
@@ -39,6 +41,8 @@ def predict_files(
     output: Path,
     provenance: Mapping[str, Any],
     probabilities: bool = True,
+    events: bool = False,
+    extreme: Sequence[str] | None = None,
 ) -> Path:
     """Applies a trained task to every sample in some files, one in memory at a time.
 
@@ -48,6 +52,8 @@ def predict_files(
         output: The file to write, whole or not at all; or a folder to name one in after an input.
         provenance: Of the run; a short form goes into the file's attributes.
         probabilities: Whether to write them, beside the classes.
+        events: Whether to write a table of the events, `<output>_events.csv`, too.
+        extreme: Whose extreme it gives, see :meth:`apps.climate.objects.Extreme.choose`.
 
     Returns:
         The file written.
@@ -63,6 +69,9 @@ def predict_files(
     if output.resolve() in {file.resolve() for file in catalogue.files}:
         raise DataError(f"output={output} is an input as well; choose another name")
     output.parent.mkdir(parents=True, exist_ok=True)
+    of = Extreme.choose({name: catalogue.fields[name][0].unit for name in channels}, extreme)
+    grid, rows = catalogue.grid, list[tuple[str, Event]]()
+    earth = Earth.of(grid.latitude_H, grid.longitude_W, grid.periodic)
     # The first channel's files give the coordinates, or the first that is no land mask or so.
     leader = min(channels, key=lambda name: catalogue.fields[name][0].time is None)
     places = [catalogue.places[leader][key] for key in catalogue.keys]
@@ -80,6 +89,11 @@ def predict_files(
             fields = [class_HW, *np.where(missing_HW, PROBABILITY_FILL, probability_KHW)]
             for variable, field_HW in zip(variables, fields, strict=False):
                 variable[(step, ...) if steps else ...] = first.grid.from_canonical(field_HW)
+            if events:
+                values_HW = image_CHW[channels.index(of.variable)]
+                rows += [(key, it) for it in find_events(class_HW, earth, values_HW, of.kind)]
+        if events:
+            write_events(output.with_name(f"{output.stem}_events.csv"), rows, classes, of)
     return output
 
 
