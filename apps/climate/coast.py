@@ -78,8 +78,11 @@ def draw_coast(axes: Axes, lines: Lines) -> None:
     (west, east), (south, north) = axes.get_xlim(), axes.get_ylim()
     turned: Lines = []
     for line_N2 in lines:
-        around_N2 = np.stack([west + (line_N2[:, 0] - west) % 360, line_N2[:, 1]], -1)
-        turned += np.split(around_N2, np.flatnonzero(np.abs(np.diff(around_N2[:, 0])) > 180) + 1)
+        unbroken_N = np.unwrap(line_N2[:, 0], period=360)
+        first = west - 360 + (unbroken_N[0] - west) % 360 - unbroken_N[0]
+        turned += [
+            np.stack([unbroken_N + first + turn, line_N2[:, 1]], -1) for turn in (0, 360, 720)
+        ]
     axes.add_collection(LineCollection(turned, colors="#333333", linewidths=0.5))
     axes.set(xlim=(west, east), ylim=(south, north))
     axes.xaxis.set_major_formatter(lambda degree, _: f"{degree % 360:g}°E")

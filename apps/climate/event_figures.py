@@ -134,9 +134,9 @@ def _draw_tracks(axes: Axes, tracks: list[list[Event]], classes: Sequence[str]) 
             for lon_N, lat_N in zip(np.split(lon, cuts), np.split(lat, cuts), strict=True):
                 axes.plot(lon_N, lat_N, linewidth=1.2, **style)
             axes.plot(lon[:1], lat[:1], "o", markersize=3.5, markerfacecolor="none", **style)
-        kind = "tracks" if longest > 1 else "events"
+        kind, mark = ("tracks", "o-") if longest > 1 else ("events", "o")
         label = f"{name.replace('_', ' ')}: {len(here)} {kind}"
-        axes.plot([], [], "o-", markersize=3.5, markerfacecolor="none", label=label, **style)
+        axes.plot([], [], mark, markersize=3.5, markerfacecolor="none", label=label, **style)
     place = {"loc": "upper left", "bbox_to_anchor": (0, -0.06)}
     axes.legend(fontsize=8, ncols=4, frameon=False, **place)
 
