@@ -103,13 +103,82 @@ def test_levels_of_a_packed_file(scadl: Scadl, workplace: Path, shared_data: Pat
         np.testing.assert_allclose(total, 1.0, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["tas_ICON.nc", "tos_CESM2-FV2.nc", "psl_CORDEX.nc"])
-def test_grids_that_are_no_latitude_longitude_grid_are_refused(
-    scadl: Scadl, shared_data: Path, name: str
-) -> None:
-    outcome = scadl(
-        "check", "climate", "data=netcdf", f"data.path={shared_data / 'climate' / name}"
-    )
+REFUSED = {
+    "daily_surface_cancities_1990-1993.nc": r"variable '\w+' is on an unstructured grid or at poi",
+    "icon_atm_2d.nc": r"variable '\w+' is on the unstructured grid of ICON",
+    "tas_ICON.nc": r"variable 'tas' is on the unstructured grid of ICON",
+}
+USED = {  # the shape of its predictions
+    "A1B_north_america.nc": (240, 37, 49),
+    "access_native.nc": (1, 145, 192),
+    "era5_2t_1.nc": (1, 9, 18),
+    "era5_2t_2.nc": (1, 9, 18),
+    "era5_pl_t_z_500_850_test4.nc": (1, 181, 360),
+    "mrsos_HadGEM2.nc": (1, 145, 192),
+    "ostia_monthly.nc": (54, 18, 432),
+    "psl_CORDEX.nc": (1826, 5, 5),
+    "tas_FGOALS-g3.nc": (1, 80, 180),
+    "tas_cmip3_giss_noleap.nc": (7300, 6, 5),
+    "tas_day_CESM2-WACCM.nc": (3650, 2, 3),
+    "tas_day_MIROC6.nc": (1, 128, 256),
+    "toa_brightness_stereographic.nc": (160, 256),
+    "tos_CESM2-FV2.nc": (1, 384, 320),
+    "uwnd_mean.nc": (12, 73, 144),
+    "vwnd_mean.nc": (12, 73, 144),
+    "wrf_cropped.nc": (4, 26, 26),
+}
+
+
+def test_every_file_is_listed(shared_data: Path) -> None:
+    assert {path.name for path in (shared_data / "climate").glob("*.nc")} == {*REFUSED, *USED}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_used_is_refused(scadl: Scadl, shared_data: Path, name: str) -> None:
+    path = shared_data / "climate" / name
+    outcome = scadl("check", "climate", "data=netcdf", f"data.path={path}")
     assert outcome.status == 2
-    assert outcome.err.startswith(f"scadl: {shared_data / 'climate' / name}: variable")
+    assert re.match(f"scadl: {path}: {REFUSED[name]}", outcome.err)
+    assert "regrid it" in outcome.err
     assert outcome.err.count("\n") == 1
+
+
+def repeated(path: Path, folder: Path) -> Path:
+    """The file itself if it has three samples or more; else a folder of it at six times."""
+    with xr.open_dataset(path, decode_times=False) as dataset:
+        time = next((name for name in dataset.variables if str(name).lower() == "time"), None)
+        if time is not None and dataset[time].size > 2:
+            return path
+        folder.mkdir()
+        for step in range(6):
+            later = dataset.copy()
+            if time is not None:
+                later[time] = dataset[time].copy(data=dataset[time].values + 31.0 * step)
+            later.to_netcdf(folder / f"{path.stem}-{step}.nc")
+    return folder
+
+
+@pytest.mark.parametrize("name", USED)
+def test_checked_trained_on_and_predicted(
+    scadl: Scadl, workplace: Path, shared_data: Path, name: str
+) -> None:
+    """With the labels that the check proposes where the file has none."""
+    path = shared_data / "climate" / name
+    out = " ".join(done(scadl("check", "climate", "data=netcdf", f"data.path={path}")).split())
+    labels = re.search(r"such as (data.target=\S+) (data.thresholds=\S+) (data.classes=\S+)", out)
+    assert labels is not None
+    page = next(Path("scadl_configs/data").glob("*.yaml"))
+    done(
+        scadl(
+            *("train", "climate", "--config-dir", "scadl_configs", f"data={page.stem}"),
+            *(f"data.path={repeated(path, workplace / 'maps')}", *labels.groups(), *QUICK),
+            *("data.split={by: time, val: 0.25, test: 0.25, gap: 0}", "trainer.max_epochs=1"),
+            *("loader.batch_size=64", "model.depth=1", "run.dir=run", "figures.num_samples=1"),
+        )
+    )
+    done(scadl("predict", "climate", "run.dir=run", f"input={path}", "output=p.nc"))
+    with xr.open_dataset("p.nc", decode_times=False) as prediction:
+        assert prediction["event_class"].shape == USED[name]
+        total = prediction["probability_usual"] + prediction["probability_high"]
+        np.testing.assert_allclose(total.where(total.notnull(), 1.0), 1.0, atol=1e-5)
+        assert bool(total.notnull().any())

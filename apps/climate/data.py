@@ -47,7 +47,7 @@ class ClimateData:
         split: Mapping[str, Any] | None = None,
         cache_GiB: float = 2.0,
         statistics: str | None = None,
-        labeller: Labeller | None = None,
+        labeller: Mapping[str, Any] | None = None,
     ) -> None:
         """Looks into the files; fields are read later, as they are needed.
 
@@ -63,7 +63,7 @@ class ClimateData:
             cache_GiB: Decoded samples kept in the memory of each process, at most, and only while
                 half of the memory is free.
             statistics: A folder in which statistics are kept for the next run on the same files.
-            labeller: The rules of ``target=heuristic``; by default the usual ones.
+            labeller: Arguments of :class:`Labeller`, whose events the classes from 1 on are.
 
         Raises:
             ConfigError: Values that do not fit together.
@@ -78,12 +78,11 @@ class ClimateData:
         if self.weight not in ("area", None):
             raise ConfigError(f"data.weight={self.weight} is unknown; there is: area, null")
         check_split(self.split)
-        self.labeller = (labeller or Labeller()) if target == HEURISTIC else None
-        if target and not self.labeller:
+        self.labeller = Labeller(**labeller or {}) if target == HEURISTIC else None
+        if target:
             self._check_classes()
         files, self.roles = find_files(path), dict[str, str]()
         if self.labeller:
-            self.classes = self.labeller.classes
             self.roles = self.labeller.find(channels_of(files))
         read = dict.fromkeys([*self.inputs, *self.roles.values()])
         self.catalogue = Catalogue(files, list(read), None if self.labeller else target)
@@ -97,6 +96,9 @@ class ClimateData:
             raise ConfigError(f"data.classes={names}: two or more different names are needed")
         if any(high <= low for low, high in pairwise(thresholds)):
             raise ConfigError(f"data.thresholds={thresholds}: each must exceed the one before")
+        if self.labeller and len(names) != len(self.labeller.events) + 1:
+            found = f"data.classes={names}: one, then one for each of data.labeller.events"
+            raise ConfigError(f"{found}, {', '.join(self.labeller.events)}, are needed")
         if thresholds and len(names) != len(thresholds) + 1:
             found = f"data.thresholds={thresholds} make {len(thresholds) + 1} classes"
             raise ConfigError(f"{found}, data.classes names {len(names)}: {', '.join(names)}")

@@ -1,8 +1,8 @@
-"""Where the pixels of a map lie on the earth: areas, distances, neighbourhoods, directions.
+"""Where the pixels of a map lie on the earth: areas, distances, neighbourhoods.
 
 All of it comes from unit vectors, so that the poles, the date line and grids with two-dimensional
-coordinates need no case of their own. Suffixes: H, W the map's rows and columns, 3 a vector from
-the earth's centre toward (0N 0E, 0N 90E, 90N), N points.
+coordinates need no case of their own. Suffixes: H, W the map's rows and columns, P its pixels row
+by row, N some of them, 3 a vector from the earth's centre toward (0N 0E, 0N 90E, 90N).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True, eq=False)
 class Earth:
-    """The places of a map's pixels; flat indices count them row by row."""
+    """The places of a map's pixels."""
 
     latitude_HW: Floats  # degrees north
     longitude_HW: Floats  # degrees east
@@ -43,12 +43,11 @@ class Earth:
     @cached_property
     def area_km2_HW(self) -> Floats:
         """The area of each pixel, from the distances of its neighbours; never quite 0."""
-        wide = self.unit_HW3
-        if self.periodic:
-            wide = np.pad(wide, ((0, 0), (1, 1), (0, 0)), "wrap")
-        along = np.gradient(wide, axis=1)
-        along = along[:, 1:-1] if self.periodic else along
-        area_HW = np.linalg.norm(np.cross(along, np.gradient(self.unit_HW3, axis=0)), axis=-1)
+        wide = np.pad(self.unit_HW3, ((0, 0), (1, 1), (0, 0)), "wrap" if self.periodic else "edge")
+        along, across = np.gradient(wide, axis=1)[:, 1:-1], np.gradient(self.unit_HW3, axis=0)
+        if not self.periodic:  # half a step beside the repeated column
+            along[:, [0, -1]] *= 2
+        area_HW = np.linalg.norm(np.cross(along, across), axis=-1)
         return np.maximum(EARTH_RADIUS_KM**2 * area_HW, 1e-6)
 
     @cached_property
@@ -56,26 +55,21 @@ class Earth:
         return cKDTree(self.unit_HW3.reshape(-1, 3))
 
     def near(self, index: int, radius_km: float) -> tuple[NDArray[np.intp], Floats]:
-        """Flat indices of the pixels within a distance of one, and their distances in km."""
+        """Flat indices N of the pixels within a distance of one, and their distances in km."""
         unit_P3 = self.unit_HW3.reshape(-1, 3)
         chord = 2 * np.sin(radius_km / EARTH_RADIUS_KM / 2)  # of the arc
-        found = np.sort(np.asarray(self._tree.query_ball_point(unit_P3[index], chord), np.intp))
-        return found, arc_km(unit_P3[index], unit_P3[found])
+        found_N = np.sort(np.asarray(self._tree.query_ball_point(unit_P3[index], chord), np.intp))
+        return found_N, arc_km(unit_P3[index], unit_P3[found_N])
 
-    def around(self, index: int, others_N: NDArray[np.intp]) -> tuple[Floats, Floats]:
-        """At other pixels the direction (east, north) that turns anticlockwise about one."""
-        unit_P3, others = self.unit_HW3.reshape(-1, 3), np.unravel_index(others_N, self.shape)
-        lat, lon = np.deg2rad(self.latitude_HW[others]), np.deg2rad(self.longitude_HW[others])
+    def around(self, index: int, others_N: NDArray[np.intp]) -> Floats:
+        """The direction (east, north) at other pixels that turns anticlockwise about one, 2N."""
+        unit_P3 = self.unit_HW3.reshape(-1, 3)
         turn_N3 = np.cross(unit_P3[index], unit_P3[others_N])
         turn_N3 /= np.maximum(np.linalg.norm(turn_N3, axis=1, keepdims=True), 1e-12)
-        east = turn_N3[:, 1] * np.cos(lon) - turn_N3[:, 0] * np.sin(lon)
-        inward = turn_N3[:, 0] * np.cos(lon) + turn_N3[:, 1] * np.sin(lon)
-        return east, turn_N3[:, 2] * np.cos(lat) - inward * np.sin(lat)
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        return self.latitude_HW.shape
+        lat, lon = (np.deg2rad(it.flat[others_N]) for it in (self.latitude_HW, self.longitude_HW))
+        east_N3 = np.stack([-np.sin(lon), np.cos(lon), 0 * lon], -1)
+        north_N3 = unit_vector(np.rad2deg(lat) + 90, np.rad2deg(lon))
+        return np.stack([(turn_N3 * it).sum(1) for it in (east_N3, north_N3)])
 
 
 @lru_cache(maxsize=4)

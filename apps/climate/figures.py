@@ -1,9 +1,11 @@
-"""What a climate scientist looks at first: inputs, truth, prediction, errors, what is confused."""
+"""What a climate scientist looks at first: inputs, truth, prediction, errors, what is confused;
+then the events as objects, and whether probabilities can be trusted.
+"""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,53 +17,71 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
+from apps.climate.coast import Lines, draw_coast, read_coast
+from apps.climate.event_figures import BACKGROUND, COLOURS, Survey, draw_events, draw_reliability
 from scadl_core.record.plots import confusion_matrix
 from scadl_core.workflow.contracts import Source
 
-BACKGROUND, MISSING = "#f3f1ec", "#bdbdbd"
-EVENTS = ("#c8443c", "#2f6db3", "#3f9a5a", "#8a5fb0", "#d99a2b", "#4bb3b8", "#7a6652")
+MISSING = "#bdbdbd"
 ERRORS = ("background", "event found", "missed or other", "false alarm")
 ERROR_COLOURS = (BACKGROUND, "#4c8c5b", "#d9822b", "#7b4fa3")
-MOST_READ = 50  # maps, in search of the most eventful
 ROWS = ((2, 2), (2, 3), (3, 3), (2, 2, 3), (3, 2, 3), (3, 3, 3))  # panels by row; of 1..6 inputs
 WIDTH_INCHES = 11
 
 
-def draw(task: Any, source: Source, folder: Path, num_samples: int) -> dict[str, str]:
-    """Draws the test samples with the largest labelled events, and the confusion matrix.
+def draw(
+    task: Any,
+    source: Source,
+    folder: Path,
+    num_samples: int,
+    most_maps: int = 500,
+    extreme: Sequence[str] | None = None,
+    coastline: str | None = None,
+) -> dict[str, str]:
+    """Draws the test samples with the largest labelled events, scores, and the events of the split.
 
-    Writes PNG files for a trained :class:`apps.climate.task.Segmentation`; gives their captions.
+    Writes PNG files and tables of events as CSV for a trained
+    :class:`apps.climate.task.Segmentation`; gives their captions.
     """
     captions, samples, inputs = {}, source.samples("test"), task.facts["inputs"]
-    read = range(min(len(samples), MOST_READ if num_samples else 0))
-    events = [int((samples.read(index, None)["label_HW"] > 0).sum()) for index in read]
+    coast, survey = read_coast(coastline), Survey(task, samples, most_maps, extreme)
     shown = "inputs" if len(inputs) <= len(ROWS) else f"{len(ROWS)} of {len(inputs)} inputs"
-    for number, index in enumerate(sorted(np.argsort(events)[::-1][:num_samples].tolist()), 1):
+    most_eventful = np.argsort(survey.labelled_T)[::-1][:num_samples]
+    for number, index in enumerate(sorted(most_eventful.tolist()), 1):
         name = f"map_{number}.png"
-        _draw_sample(task, samples.read(index, None), folder / name)
+        _draw_sample(task, samples.read(index, None), folder / name, coast)
         captions[name] = f"Test sample {index}: {shown}, labels, prediction, where they differ."
-    name, matrix_KK = "confusion_matrix.png", task.confusion.area_KK.cpu().numpy()
+    name, matrix_KK = "confusion_matrix.png", task.confusion.compute().cpu().numpy()
     confusion_matrix(matrix_KK, task.facts["classes"], folder / name)
-    return captions | {name: "Confusion matrix of the test split, pixels weighted by area."}
+    captions[name] = "Confusion matrix of the test split, pixels weighted by area."
+    name, sums_QN3 = "reliability.png", task.calibration.compute().cpu().numpy()
+    draw_reliability(sums_QN3[1:], task.facts["classes"], folder / name)
+    captions[name] = (
+        "Reliability: how often a class is there when it is forecast with a probability."
+    )
+    return captions | draw_events(survey, folder, coast)
 
 
-def _draw_sample(task: Any, sample: dict[str, NDArray[Any]], path: Path) -> None:
+def _draw_sample(task: Any, sample: dict[str, NDArray[Any]], path: Path, coast: Lines) -> None:
     facts, label_HW, classes = task.facts, sample["label_HW"], task.facts["classes"]
     class_HW = task.probabilities(sample["image_CHW"], facts["periodic"]).argmax(0)
     inputs = list(zip(facts["inputs"], facts["units"], sample["image_CHW"], strict=True))
-    figure, panels = _panels(facts, len(inputs[: len(ROWS)]))
+    figure, all_panels = _panels(facts, len(inputs[: len(ROWS)]))
+    panels = iter(all_panels)
     for channel, axes in zip(inputs[: len(ROWS)], panels, strict=False):
         _draw_input(axes, facts, *channel)
     error_HW = np.where(class_HW == label_HW, label_HW > 0, np.where(label_HW > 0, 2, 3))
-    colours = (BACKGROUND, *EVENTS * len(classes))
+    colours = (BACKGROUND, *COLOURS * len(classes))
     _draw_classes(next(panels), facts, "labels", label_HW, classes, colours)
     _draw_classes(next(panels), facts, "prediction", class_HW, classes, colours)
     error_HW[label_HW < 0] = -1
     _draw_classes(next(panels), facts, "errors", error_HW, ERRORS, ERROR_COLOURS)
+    for axes in all_panels:
+        draw_coast(axes, coast)
     figure.savefig(path, dpi=110)
 
 
-def _panels(facts: dict[str, Any], inputs: int) -> tuple[Figure, Iterator[Axes]]:
+def _panels(facts: dict[str, Any], inputs: int) -> tuple[Figure, list[Axes]]:
     """Full rows, as high as the map asks."""
     rows = ROWS[inputs - 1]
     latitude, longitude = facts["latitude"], facts["longitude"]
@@ -71,7 +91,7 @@ def _panels(facts: dict[str, Any], inputs: int) -> tuple[Figure, Iterator[Axes]]
     figure = Figure(figsize=(WIDTH_INCHES, sum(heights)), layout="constrained")
     parts = figure.subfigures(len(rows), 1, height_ratios=heights)  # each with margins of its own
     row_axes = (part.subplots(1, count) for part, count in zip(parts, rows, strict=True))
-    return figure, itertools.chain.from_iterable(row_axes)
+    return figure, list(itertools.chain.from_iterable(row_axes))
 
 
 def _draw_input(
@@ -105,7 +125,6 @@ def _draw_map(
     options = dict(zip(("vmin", "vmax", "cmap"), scale, strict=True))
     axes.set_title(title, fontsize=10, loc="left")
     axes.set_facecolor(MISSING)  # shows where there is no value
-    axes.tick_params(labelsize=7)
     if _is_mesh(facts):  # a map projection would be guesswork: as the file has it
         axes.set_xlabel("column of the grid", fontsize=7)
         axes.set_ylabel("row of the grid", fontsize=7)

@@ -1,16 +1,18 @@
 """Opening the files that climate scientists have: NetCDF 3 and 4, Zarr 2 and 3, DeepCAM's HDF5.
 
-Every read opens the file and closes it again: no handle is ever shared with a data loader's worker.
+A file that is read again and again stays open, in the process that opened it: no handle is ever
+shared with a data loader's worker, in which the HDF5 library would read nonsense or hang.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import partial
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -28,28 +30,53 @@ DEEPCAM_CHANNELS = (
     "TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL",
     "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
 )  # fmt: skip
+OPENING = (ValueError, TypeError, IndexError, KeyError)  # what libraries raise besides, then
+MOST_OPEN = 8  # files a process keeps open
 ASSUMED_GRID = "has no coordinates; a global grid from pole to pole and from 0 degrees east"
 
 
 @contextmanager
 def open_fields(path: Path, decode_cf: bool = True) -> Iterator[xr.Dataset]:
     """Opens a file for reading, times undecoded, and closes it; a DataError if it is damaged."""
-    with warnings.catch_warnings():
-        # An illegal fill, or fills that differ in type only (CMIP6): xarray does the right thing.
-        warnings.simplefilter("ignore", xr.SerializationWarning)
-        try:
-            dataset = _open(path, decode_cf)
-        except (OSError, ValueError, TypeError, IndexError, RuntimeError, KeyError) as error:
-            raise _unreadable(path, error) from error
-        with dataset:
-            try:
-                yield dataset
-            except (OSError, RuntimeError) as error:
-                raise _unreadable(path, error) from error
+    with _named(path, *OPENING):
+        dataset = _open(path, decode_cf)
+    with dataset, _named(path):
+        yield dataset
+
+
+@contextmanager
+def kept_open(path: Path) -> Iterator[xr.Dataset]:
+    """As `open_fields`, but closes the file after others only."""
+    with _named(path, *OPENING):
+        status = path.stat()
+        dataset = _keep(path, (status.st_size, status.st_mtime_ns), os.getpid())
+    with _named(path):
+        yield dataset
+
+
+@lru_cache(maxsize=MOST_OPEN)
+def _keep(path: Path, _stamp: tuple[int, int], _process: int) -> xr.Dataset:
+    return _open(path, decode_cf=True)  # closed with the last reference to it
+
+
+@contextmanager
+def _named(path: Path, *more: type[Exception]) -> Iterator[None]:
+    """Turns what libraries raise for a damaged file into an error that names it."""
+    try:
+        yield
+    except (OSError, RuntimeError, *more) as error:
+        raise _unreadable(path, error) from error
 
 
 def _open(path: Path, decode_cf: bool) -> xr.Dataset:
     options = {"cache": False, "decode_times": False, "decode_cf": decode_cf}
+    with warnings.catch_warnings():
+        # An illegal fill, or fills that differ in type only (CMIP6): xarray does the right thing.
+        warnings.simplefilter("ignore", xr.SerializationWarning)
+        return _open_as(path, options)
+
+
+def _open_as(path: Path, options: dict[str, bool]) -> xr.Dataset:
     if path.is_dir():
         _refuse_pickles(path)
         return xr.open_dataset(path, engine="zarr", consolidated=False, **options)

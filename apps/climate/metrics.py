@@ -18,27 +18,33 @@ from scadl_core.errors import ConfigError
 BINS = 15  # of probability, as in Guo et al. 2017
 
 
-class Confusion(Metric):
-    """Area per pair of true and predicted class, in float64, summed over batches and ranks."""
+class Sums(Metric):
+    """A total in float64 that batches and ranks add to."""
 
     full_state_update = False
-    area_KK: Tensor
+    total: Tensor
+
+    def __init__(self, *shape: int) -> None:
+        super().__init__()
+        zeros = torch.zeros(shape, dtype=torch.float64)
+        self.add_state("total", default=zeros, dist_reduce_fx="sum")
+
+    def compute(self) -> Tensor:
+        """The total over all ranks."""
+        return self.total
+
+
+class Confusion(Sums):
+    """Area per pair of true and predicted class, KK: rows truth, columns prediction."""
 
     def __init__(self, num_classes: int) -> None:
-        super().__init__()
         if num_classes < 2:
             raise ConfigError(f"data.classes: expected at least two classes, got {num_classes}")
-        self.num_classes = num_classes
-        zero_KK = torch.zeros(num_classes, num_classes, dtype=torch.float64)
-        self.add_state("area_KK", default=zero_KK, dist_reduce_fx="sum")
+        super().__init__(num_classes, num_classes)
 
     def update(self, predicted_BHW: Tensor, label_BHW: Tensor, area_BHW: Tensor) -> None:
         """Adds a batch of class numbers and pixels' areas; a label of -1 leaves a pixel out."""
-        self.area_KK += confusion(predicted_BHW, label_BHW, area_BHW, self.num_classes)
-
-    def compute(self) -> Tensor:
-        """The matrix KK: rows truth, columns prediction."""
-        return self.area_KK
+        self.total += confusion(predicted_BHW, label_BHW, area_BHW, len(self.total))
 
 
 def confusion(
@@ -77,36 +83,26 @@ def scores(confusion_KK: Tensor, classes: Sequence[str]) -> dict[str, float]:
     return named | {"iou_mean": float(ratios_K["iou"].nanmean())}
 
 
-class Detection(Metric):
-    """Objects found, there, and predicted, by class: whole numbers, so exact over ranks.
+class Detection(Sums):
+    """Hits, true objects and predicted ones of each class, K3: whole numbers, so exact over ranks.
 
-    An object is connected pixels of one class; which are the same is said by
-    :func:`apps.climate.objects.match`.
+    Which objects are the same event is said by :func:`apps.climate.objects.match`.
     """
 
-    full_state_update = False
-    count_K3: Tensor
-
     def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        zero_K3 = torch.zeros(num_classes, 3, dtype=torch.float64)
-        self.add_state("count_K3", default=zero_K3, dist_reduce_fx="sum")
+        super().__init__(num_classes, 3)
 
     def update(
         self, predicted_BHW: Tensor, label_BHW: Tensor, area_BHW: Tensor, periodic: bool
     ) -> None:
         """Adds maps; pixels with a label of -1 belong to no object."""
         known_BHW = predicted_BHW.where(label_BHW >= 0, 0)
-        maps = (known_BHW.cpu().numpy(), label_BHW.cpu().numpy(), area_BHW.cpu().numpy())
-        for said_HW, truth_HW, area_HW in zip(*maps, strict=True):
-            for number in range(1, len(self.count_K3)):
+        maps = (it.cpu().numpy() for it in (label_BHW, known_BHW, area_BHW))
+        for truth_HW, said_HW, area_HW in zip(*maps, strict=True):
+            for number in range(1, len(self.total)):
                 both = [components(it == number, periodic) for it in (truth_HW, said_HW)]
                 counts = len(match(*both, area_HW)), *(int(it.max()) for it in both)
-                self.count_K3[number] += self.count_K3.new_tensor(counts)
-
-    def compute(self) -> Tensor:
-        """Hits, true objects, predicted objects of each class: K3."""
-        return self.count_K3
+                self.total[number] += self.total.new_tensor(counts)
 
 
 def detection_scores(count_K3: Tensor, classes: Sequence[str]) -> dict[str, float]:
@@ -117,47 +113,32 @@ def detection_scores(count_K3: Tensor, classes: Sequence[str]) -> dict[str, floa
     """
     hits_K, truth_K, said_K = count_K3.double().cpu().T
     ratios = {"pod": hits_K / truth_K, "far": (said_K - hits_K) / said_K}
-    return {
-        f"{score}_{name}": float(ratio_K[number])
-        for score, ratio_K in ratios.items()
-        for number, name in enumerate(classes)
-        if number
-    }
+    named = [(score, it, classes[it]) for score in ratios for it in range(1, len(classes))]
+    return {f"{score}_{name}": float(ratios[score][number]) for score, number, name in named}
 
 
-class Calibration(Metric):
-    """Sums by bin of probability: area, area x probability, area where it came true.
+class Calibration(Sums):
+    """By bin of probability: area, area x probability, and area where it came true, QN3.
 
     Q counts forecasts: first that of the likeliest class, then that of every class against the
     rest, as a reliability diagram has it.
     """
 
-    full_state_update = False
-    sums_QN3: Tensor
-
     def __init__(self, num_classes: int) -> None:
-        super().__init__()
-        zero_QN3 = torch.zeros(1 + num_classes, BINS, 3, dtype=torch.float64)
-        self.add_state("sums_QN3", default=zero_QN3, dist_reduce_fx="sum")
+        super().__init__(1 + num_classes, BINS, 3)
 
     def update(self, logits_BKHW: Tensor, label_BHW: Tensor, area_BHW: Tensor) -> None:
         """Adds maps; a label of -1 leaves a pixel out."""
-        p_BKHW = logits_BKHW.float().softmax(1)
-        classes_K11 = torch.arange(p_BKHW.shape[1], device=p_BKHW.device)[:, None, None]
-        truth_BKHW = label_BHW[:, None] == classes_K11
+        p_KBHW = logits_BKHW.float().softmax(1).transpose(0, 1)
         area_BHW = area_BHW.double() * (label_BHW >= 0)
-        best_BHW, said_BHW = p_BKHW.max(1)
+        best_BHW, said_BHW = p_KBHW.max(0)
         forecasts = [(best_BHW, said_BHW == label_BHW)]
-        forecasts += list(zip(p_BKHW.unbind(1), truth_BKHW.unbind(1), strict=True))
+        forecasts += [(p_BHW, label_BHW == number) for number, p_BHW in enumerate(p_KBHW)]
         for kind, (p_BHW, true_BHW) in enumerate(forecasts):
             parts = torch.stack([area_BHW, area_BHW * p_BHW, area_BHW * true_BHW])
             bin_BHW = (p_BHW * BINS).long().clamp_max(BINS - 1)
             for bin_ in range(BINS):  # a loop, as scattered sums are not deterministic on CUDA
-                self.sums_QN3[kind, bin_] += (parts * (bin_BHW == bin_)).sum((1, 2, 3))
-
-    def compute(self) -> Tensor:
-        """The sums QN3."""
-        return self.sums_QN3
+                self.total[kind, bin_] += (parts * (bin_BHW == bin_)).sum((1, 2, 3))
 
 
 def calibration_error(sums_QN3: Tensor) -> float:

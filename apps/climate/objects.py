@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,8 +19,12 @@ from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
 from apps.climate.earth import Earth, arc_km, place, unit_vector
+from scadl_core.errors import ConfigError, nearest
 from scadl_core.files import written_aside
 
+PRESSURES = ("psl", "msl", "prmsl", "mslp", "slp")
+FASTEST_KM_H = 150.0  # of a centre; about 8 degrees in 6 hours, as TempestExtremes joins cyclones
+LONGEST_GAP_H = 12.0  # between steps that are joined
 SMALLEST_IOU = 0.1  # of two objects that are one event: they overlap, and are alike in size
 
 
@@ -47,6 +51,19 @@ class Extreme(NamedTuple):
     variable: str
     kind: str  # "min" or "max"
     unit: str
+
+    @classmethod
+    def choose(cls, units: Mapping[str, str], asked: Sequence[str] | None) -> Extreme:
+        """What was asked for, a channel and ``min`` or ``max``, or a ConfigError; else the lowest
+        pressure at sea level, else the highest value of the first channel.
+        """
+        pressure = next((name for name in units if name.lower() in PRESSURES), None)
+        variable, kind = asked or ((pressure, "min") if pressure else (next(iter(units)), "max"))
+        if variable not in units or kind not in ("min", "max"):
+            there = nearest(variable, units) if variable not in units else ""
+            found = f"extreme: expected a channel and min or max, got [{variable}, {kind}]{there}"
+            raise ConfigError(found)
+        return cls(variable, kind, units[variable])
 
 
 def components(mask_HW: NDArray[np.bool_], periodic: bool) -> NDArray[np.intp]:
@@ -93,6 +110,30 @@ def find_events(
             where = values_HW[at], earth.latitude_HW[at], earth.longitude_HW[at] % 360
             found.append(Event(number, *map(float, (*centre, area, *where))))
     return found
+
+
+def find_tracks(events_T: Sequence[Sequence[Event]], hours_T: Sequence[float]) -> list[list[Event]]:
+    """Joins events of one class on consecutive maps, so that the distances are least in sum.
+
+    No centre moves faster than ``FASTEST_KM_H``, and maps more than ``LONGEST_GAP_H`` apart are not
+    consecutive.
+    """
+    tracks: list[list[Event]] = []
+    before: list[list[Event]] = []  # those that reach the map before
+    for events, gap_h in zip(events_T, np.diff(hours_T, prepend=np.nan), strict=True):
+        far = np.full((len(before), len(events)), np.inf)
+        if 0 < gap_h <= LONGEST_GAP_H:
+            for old, new in np.ndindex(far.shape):
+                if before[old][-1].class_number == events[new].class_number:
+                    far[old, new] = before[old][-1].distance_km(events[new])
+        is_near = far <= FASTEST_KM_H * gap_h
+        pairs = zip(*linear_sum_assignment(np.where(is_near, far, 1e6)), strict=True)
+        joined = {new: before[old] for old, new in pairs if is_near[old, new]}
+        before = [joined.get(new, []) for new in range(len(events))]
+        for track, event in zip(before, events, strict=True):
+            track.append(event)
+        tracks += [track for track in before if len(track) == 1]
+    return tracks
 
 
 def match(

@@ -19,8 +19,10 @@ import numpy as np
 import xarray as xr
 
 from apps.climate.catalogue import Catalogue
+from apps.climate.earth import Earth
 from apps.climate.fields import Field
 from apps.climate.files import find_files, open_fields
+from apps.climate.objects import Event, Extreme, find_events, write_events
 from apps.climate.units import same_unit
 from scadl_core.errors import DataError
 from scadl_core.files import Paths, written_aside
@@ -44,6 +46,8 @@ def predict_files(
     probabilities: bool = True,
     tile: int | None = None,
     memory_GiB: float = 4.0,
+    events: bool = False,
+    extreme: Sequence[str] | None = None,
 ) -> Path:
     """Applies a trained task to every sample in some files, one in memory at a time.
 
@@ -55,6 +59,8 @@ def predict_files(
         probabilities: Whether to write them, beside the classes.
         tile: Pixels of the tiles in which a map is predicted, or None; and
         memory_GiB: for None, as in :class:`scadl_core.workflow.tiles.Tiles`.
+        events: Whether to write a table of the events, `<output>_events.csv`, too.
+        extreme: Whose extreme it gives, see :meth:`apps.climate.objects.Extreme.choose`.
 
     Returns:
         The file written.
@@ -66,19 +72,11 @@ def predict_files(
     classes, channels = task.facts["classes"], task.facts["inputs"]
     tiles = Tiles(task.network, len(channels), tile, memory_GiB)
     catalogue = Catalogue(find_files(inputs, key="input"), channels, key="input")
-    for name, unit in zip(channels, task.facts["units"], strict=True):
-        field = catalogue.fields[name][0]
-        if not same_unit(field.unit, unit):
-            raise DataError(
-                f"{field.path}: {name} is in {field.unit}, the model was trained with {unit}; "
-                "convert the file"
-            )
-    output = Path(output).expanduser()
-    if output.is_dir():
-        output = output / f"{catalogue.files[0].stem}_classes.nc"
-    if output.resolve() in {file.resolve() for file in catalogue.files}:
-        raise DataError(f"output={output} is an input as well; choose another name")
-    output.parent.mkdir(parents=True, exist_ok=True)
+    _check_units(catalogue, task.facts)
+    output = _name_output(Path(output).expanduser(), catalogue.files)
+    of = Extreme.choose({name: catalogue.fields[name][0].unit for name in channels}, extreme)
+    grid, rows = catalogue.grid, list[tuple[str, Event]]()
+    earth = Earth.of(grid.latitude, grid.longitude, grid.periodic)
     # The first channel's files give the coordinates, or the first that is no land mask or so.
     leader = min(channels, key=lambda name: catalogue.fields[name][0].time is None)
     places = [catalogue.places[leader][key] for key in catalogue.keys]
@@ -90,12 +88,35 @@ def predict_files(
         variables = _create_fields(dataset, classes, names, dimensions, references)
         for step, key in enumerate(catalogue.keys):
             image_CHW = catalogue.read(key).astype(np.float32)
-            probability_KHW = task.probabilities(image_CHW, catalogue.grid.periodic, tiles)
+            probability_KHW = task.probabilities(image_CHW, grid.periodic, tiles)
             missing_HW = np.isnan(image_CHW).any(axis=0)
             class_HW = np.where(missing_HW, CLASS_FILL, probability_KHW.argmax(0).astype(np.int8))
             fields = [class_HW, *np.where(missing_HW, PROBABILITY_FILL, probability_KHW)]
             for variable, field_HW in zip(variables, fields, strict=False):
                 variable[(step, ...) if steps else ...] = first.grid.from_canonical(field_HW)
+            if events:
+                values_HW = image_CHW[channels.index(of.variable)]
+                rows += [(key, it) for it in find_events(class_HW, earth, values_HW, of.kind)]
+        if events:
+            write_events(output.with_name(f"{output.stem}_events.csv"), rows, classes, of)
+    return output
+
+
+def _check_units(catalogue: Catalogue, facts: Mapping[str, Any]) -> None:
+    for name, unit in zip(facts["inputs"], facts["units"], strict=True):
+        field = catalogue.fields[name][0]
+        if not same_unit(field.unit, unit):
+            found = f"{name} is in {field.unit}, the model was trained with {unit}"
+            raise DataError(f"{field.path}: {found}; convert the file")
+
+
+def _name_output(output: Path, files: Sequence[Path]) -> Path:
+    """The file to write, in a folder that is there."""
+    if output.is_dir():
+        output = output / f"{files[0].stem}_classes.nc"
+    if output.resolve() in {file.resolve() for file in files}:
+        raise DataError(f"output={output} is an input as well; choose another name")
+    output.parent.mkdir(parents=True, exist_ok=True)
     return output
 
 

@@ -13,6 +13,7 @@ import xarray as xr
 from apps.climate.fields import Channel, Field, LevelError, find_field
 from apps.climate.files import find_files, open_fields
 from apps.climate.labeller import NEEDS, Labeller
+from apps.climate.splits import DEFAULT
 from scadl_core.errors import DataError
 from scadl_core.files import Paths
 from scadl_core.record.datareport import DataReport, Table
@@ -54,7 +55,7 @@ def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
         "inputs": [name for name in inputs if name not in elsewhere],
         "target": target or "???",  # for a person to name,
         "classes": found[target].classes if target else "???",
-        "split": {"by": _split_by(files)},
+        "split": DEFAULT | {"by": _split_by(files)},
     }
     if not target:  # unless rules can label
         values |= _heuristic(found) or {}
@@ -117,8 +118,8 @@ def _heuristic(found: dict[str, _Found]) -> dict[str, Any] | None:
     for events in (list(NEEDS), *([event] for event in NEEDS)):
         with suppress(DataError):
             Labeller(events=events).find(channels)
-            rules = {"_target_": "apps.climate.labeller.Labeller", "events": events}
-            return {"target": "heuristic", "classes": [], "labeller": rules}
+            classes = ["background", *events]
+            return {"target": "heuristic", "classes": classes, "labeller": {"events": events}}
     return None
 
 

@@ -32,7 +32,8 @@ def write_report(
         config: The resolved configuration, as YAML.
         metrics: What goes into ``metrics.json``.
         data: What was found in the files.
-        figures: Captions of the PNG files to put into the page, in order.
+        figures: Captions of the PNG files to put into the page, in order, and of others, which it
+            links.
         provenance: What goes into ``provenance.json``.
     """
     loader = PackageLoader("scadl_core.record", ".")
@@ -49,7 +50,13 @@ def write_report(
         figures=[
             {"data": base64.b64encode(path.read_bytes()).decode(), "caption": caption}
             for path, caption in figures.items()
+            if path.suffix == ".png"
         ],
+        files={
+            path.relative_to(page.parent): caption
+            for path, caption in figures.items()
+            if path.suffix != ".png"
+        },
         data=data,
         config=config,
         provenance=provenance,

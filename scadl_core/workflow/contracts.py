@@ -10,8 +10,8 @@ in the app's configuration and built by :func:`scadl_core.config.build.build`:
 * ``predict``: called with ``task`` (whose ``facts`` say what it has to know), ``inputs`` (paths or
   patterns), ``output`` (a file, or a folder in which to name one) and ``provenance``; returns the
   path it wrote.
-* ``figures``: called with ``task``, ``source``, ``folder``; writes PNG files and returns their
-  captions by file name.
+* ``figures``: called with ``task``, ``source``, ``folder``; writes PNG files, and tables and the
+  like that the report links, and returns their captions by file name.
 """
 
 from __future__ import annotations

@@ -11,6 +11,7 @@ import torch
 from matplotlib import image
 
 from apps.climate import figures
+from apps.climate.metrics import Calibration, Confusion
 
 
 class Samples(list):
@@ -30,7 +31,9 @@ def draw(folder: Path, channels: int, events: list[int], longitude_W: np.ndarray
     facts = {"inputs": [f"t@{n}hPa" for n in range(channels)], "units": ["K"] * channels}
     facts |= {"latitude": np.linspace(30.0, 60, 6).tolist(), "longitude": longitude_W.tolist()}
     facts |= {"classes": ["none", "some_event"], "periodic": False}
-    task = SimpleNamespace(facts=facts, confusion=SimpleNamespace(area_KK=torch.eye(2)))
+    task = SimpleNamespace(facts=facts, confusion=Confusion(2), calibration=Calibration(2))
+    task.confusion.update(torch.ones(1, 1, 1), torch.ones(1, 1, 1), torch.ones(1, 1))
+    task.calibration.update(torch.ones(1, 2, 1, 1), torch.ones(1, 1, 1), torch.ones(1, 1))
     task.probabilities = lambda image_CHW, periodic: np.ones((2, *image_CHW.shape[1:]), np.float32)
     return figures.draw(task, SimpleNamespace(samples=lambda split: samples), folder, 1)
 

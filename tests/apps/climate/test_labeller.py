@@ -200,6 +200,7 @@ def test_roles_are_found_by_usual_and_standard_names() -> None:
         "moisture": "TMQ", "wind_east": "U850", "wind_north": "V850", "pressure": "PSL",
         "temperature_aloft": "T500",
     }  # fmt: skip
+    assert "temperature_aloft" not in Labeller(events=[RIVER]).find(climatenet)
     assert Labeller().find(ERA5) == {
         "moisture": "tcwv", "wind_east": "u@850hPa", "wind_north": "v@85000Pa", "pressure": "msl",
         "temperature_aloft": "t@500hPa",
@@ -215,10 +216,10 @@ def test_what_is_lacking_is_named_and_what_to_do() -> None:
     with pytest.raises(DataError) as error:
         Labeller().find({"tas": "air_temperature", "psl": ""})
     assert str(error.value) == (
-        "data.labeller: no variable is known as wind_east and wind_north, and tropical_cyclone is "
-        "labelled by pressure and wind_east and wind_north; there is: tas, psl. Name it in "
-        "data.labeller.roles, leave tropical_cyclone out of data.labeller.events, or label by "
-        "thresholds on one variable: data.target, data.thresholds"
+        "data.labeller: no variable is known as wind_east or wind_north, which rules for "
+        "tropical_cyclone need; there is: tas, psl. Name it in data.labeller.roles, leave "
+        "tropical_cyclone out of data.labeller.events, or label by thresholds on one variable: "
+        "data.target and data.thresholds"
     )
     with pytest.raises(DataError, match=r"roles.pressure: 'SLP' is not in the files; did you mean"):
         Labeller(roles={"pressure": "SLP"}).find({"slp2": ""})
@@ -238,7 +239,7 @@ def test_cyclones_of_the_example_set_are_found() -> None:
         area_H1 = np.cos(np.deg2rad(weather.latitude_H)).clip(0)[:, None]
         area_HW = torch.from_numpy(np.repeat(area_H1, 144, 1))
         metric.update(*maps, area_HW[None], periodic=True)
-    found = detection_scores(metric.compute(), Labeller().classes)
+    found = detection_scores(metric.compute(), ["none", CYCLONE, RIVER])
     assert found["pod_tropical_cyclone"] >= 0.8
     assert found["far_tropical_cyclone"] < 0.3
 
@@ -250,4 +251,3 @@ def test_a_region_is_labelled_as_a_part_of_the_globe() -> None:
     fields = {role: it[part] for role, it in fields_of(weather).items()}
     grid = weather.latitude_H[part[0]], weather.longitude_W[part[1]]
     np.testing.assert_array_equal(Labeller().label(fields, *grid, periodic=False), whole_HW[part])
-    assert Earth.of(*grid, False).shape == (25, 40)

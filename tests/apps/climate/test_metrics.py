@@ -63,12 +63,12 @@ def test_batches_add_up_to_a_loop_over_pixels() -> None:
         )
     np.testing.assert_allclose(metric.compute().numpy(), expected_KK, rtol=1e-12)
     metric.reset()
-    assert not metric.area_KK.any()
+    assert not metric.total.any()
 
 
 def test_ranks_are_summed() -> None:
     ranks = torch.ones(2, 3, 3, dtype=torch.float64)
-    assert Confusion(3)._reductions["area_KK"](ranks).tolist() == [[2.0] * 3] * 3
+    assert Confusion(3)._reductions["total"](ranks).tolist() == [[2.0] * 3] * 3
 
 
 def test_one_class_is_refused() -> None:
@@ -103,7 +103,7 @@ def test_calibration_counted_by_hand() -> None:
     metric.update(logits_BKHW, label_BHW, area_BHW)
     expected = (abs(2 * 0.9 - 1) + abs(3 * 0.62 - 3)) / 5
     assert calibration_error(metric.compute()) == pytest.approx(expected, rel=1e-6)
-    area_N, probability_N, true_N = metric.sums_QN3[2].T  # of class 1
+    area_N, probability_N, true_N = metric.total[2].T  # of class 1
     assert area_N[[1, 5]].tolist() == [2, 3]
     assert probability_N[[1, 5]].tolist() == pytest.approx([0.2, 1.14], rel=1e-6)
     assert true_N[[1, 5]].tolist() == [1, 0]
@@ -120,7 +120,7 @@ def test_calibration_in_pieces_is_that_of_torchmetrics() -> None:
     assert calibration_error(metric.compute()) == pytest.approx(float(expected), rel=1e-5)
 
 
-def test_objects_and_calibration_are_summed_over_ranks() -> None:
-    for metric, state in ((Detection(3), "count_K3"), (Calibration(3), "sums_QN3")):
-        ranks = torch.ones(2, *getattr(metric, state).shape)
-        assert (metric._reductions[state](ranks) == 2).all()
+@pytest.mark.parametrize("metric", [Detection(3), Calibration(3)])
+def test_objects_and_calibration_are_summed_over_ranks(metric: Detection | Calibration) -> None:
+    ranks = torch.ones(2, *metric.total.shape)
+    assert (metric._reductions["total"](ranks) == 2).all()

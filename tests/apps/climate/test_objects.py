@@ -10,7 +10,16 @@ import numpy as np
 import pytest
 
 from apps.climate.earth import Earth
-from apps.climate.objects import Event, Extreme, components, find_events, match, write_events
+from apps.climate.objects import (
+    Event,
+    Extreme,
+    components,
+    find_events,
+    find_tracks,
+    match,
+    write_events,
+)
+from scadl_core.errors import ConfigError
 
 EARTH = Earth.of(np.linspace(-90, 90, 19), np.arange(0.0, 360, 10), True)
 
@@ -138,3 +147,46 @@ def test_the_table_has_units_in_its_names(tmp_path: Path) -> None:
     }
     assert second["max_wind@850hPa_m_s-1"] == "nan"
     assert [file.name for file in tmp_path.iterdir()] == ["events.csv"]
+
+
+def at(latitude: float, longitude: float, number: int = 1) -> Event:
+    return Event(number, latitude, longitude, 1.0, 0.0, 0.0, 0.0)
+
+
+def test_tracks_follow_the_nearest_centre_across_the_date_line() -> None:
+    """Two cyclones that move by 5 degrees in 6 hours, a new one, and one of another class."""
+    events_T = [
+        [at(10, 355), at(10, 100)],
+        [at(10, 105), at(11, 0), at(10, 0, number=2)],
+        [at(12, 5), at(-40, 200), at(10, 110)],
+    ]
+    tracks = find_tracks(events_T, [0.0, 6.0, 12.0])
+    paths = sorted([event.longitude for event in track] for track in tracks)
+    assert paths == [[0], [100, 105, 110], [200], [355, 0, 5]]
+
+
+def test_tracks_end_at_the_speed_limit_and_at_gaps() -> None:
+    """8 degrees of the equator are 890 km: 148 km/h in 6 hours, 296 in 3."""
+    events_T = [[at(0, 0)], [at(0, 8)]]
+    assert len(find_tracks(events_T, [0.0, 6.0])) == 1
+    for hours_T in ([0.0, 3.0], [0.0, 24.0]):
+        assert len(find_tracks(events_T, hours_T)) == 2
+    assert find_tracks([[], [], [at(0, 0)]], [0.0, 6.0, 12.0]) == [[at(0, 0)]]
+
+
+def test_the_sum_of_distances_is_least() -> None:
+    """Greedily, 1 would go to 2 and leave 4 without a partner within the limit."""
+    tracks = find_tracks([[at(0, 1), at(0, -6)], [at(0, 2), at(0, 9)]], [0.0, 6.0])
+    paths = sorted([event.longitude for event in track] for track in tracks)
+    assert paths == [[-6, 2], [1, 9]]
+
+
+def test_the_extreme_is_that_of_pressure_if_there_is_one() -> None:
+    units = {"TMQ": "kg/m^2", "PSL": "Pa"}
+    assert Extreme.choose(units, None) == ("PSL", "min", "Pa")
+    assert Extreme.choose({"uwnd": "m/s"}, None) == ("uwnd", "max", "m/s")
+    assert Extreme.choose(units, ["TMQ", "max"]) == ("TMQ", "max", "kg/m^2")
+    with pytest.raises(ConfigError, match=r"min or max, got \[TMG, max\]; did you mean 'TMQ'"):
+        Extreme.choose(units, ["TMG", "max"])
+    with pytest.raises(ConfigError, match=r"got \[TMQ, most\]"):
+        Extreme.choose(units, ["TMQ", "most"])

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import csv
 from types import SimpleNamespace
 
 import netCDF4
@@ -219,3 +220,26 @@ def test_another_unit_than_in_training_is_refused(shared_data, tmp_path):
     with pytest.raises(DataError, match=expected):
         apply(path, tmp_path / "out.nc", ["tos"], unit="K")
     apply(path, tmp_path / "out.nc", ["tos"], unit="Celsius")
+
+
+def test_events_are_written_beside_the_prediction(tmp_path):
+    """Two steps; in the second an event across the date line."""
+    values = np.zeros((2, 6, 12), "f4")
+    values[0, 2, 3:5], values[1, 4, [0, 11]], values[1, 4, 11] = 5, 5, 9
+    time = ("time", [0, 6], {"units": "hours since 2000-02-27 20:00", "calendar": "360_day"})
+    coords = {"lat": np.linspace(-75, 75, 6), "lon": np.arange(0, 360, 30.0), "time": time}
+    fields = {"v": (["time", "lat", "lon"], values, {"units": "m s-1"})}
+    xr.Dataset(fields, coords).to_netcdf(tmp_path / "a.nc")
+
+    def above(image_CHW, periodic, tiles):
+        return np.stack([image_CHW[0] < 4, image_CHW[0] >= 4]).astype(np.float32)
+
+    apply(tmp_path / "a.nc", tmp_path / "out.nc", ["v"], predict=above, events=True)
+    assert sorted(it.name for it in tmp_path.iterdir()) == ["a.nc", "out.nc", "out_events.csv"]
+    first, second = csv.DictReader((tmp_path / "out_events.csv").read_text().splitlines())
+    assert (first["sample"], first["class"]) == ("2000-02-27T20:00:00", "event")
+    assert second["sample"] == "2000-02-28T02:00:00"
+    assert first["longitude_degree_east"] == "105"
+    assert second["longitude_degree_east"] == "345"
+    assert (second["max_v_m_s-1"], second["max_v_longitude_degree_east"]) == ("9", "330")
+    assert float(first["latitude_degree_north"]) == pytest.approx(-15.5, abs=0.1)

@@ -5,6 +5,7 @@ import pytest
 import xarray as xr
 
 from apps.climate.data import ClimateData
+from apps.climate.splits import DEFAULT
 from scadl_core.errors import DataError
 
 
@@ -30,7 +31,7 @@ def test_climatenet_layout_is_trainable_as_proposed(tmp_path):
             data.to_netcdf(tmp_path / folder / name)
     _, values = ClimateData.propose(tmp_path)
     assert values["inputs"] == ["TMQ"]
-    assert (values["target"], values["split"]) == ("LABELS", {"by": "folder"})
+    assert (values["target"], values["split"]) == ("LABELS", DEFAULT)
     assert values["classes"] == ["background", "tropical_cyclone", "atmospheric_river"]
     assert len(ClimateData(**values).samples("val")) == 1
 

@@ -11,8 +11,8 @@ import pytest
 import xarray as xr
 
 from apps.climate import sample
+from apps.climate.files import DEEPCAM_CHANNELS
 from apps.climate.sample import (
-    CHANNELS,
     SPLIT_YEARS,
     VARIABLES,
     map_time,
@@ -159,18 +159,22 @@ def test_deepcam_has_the_same_maps_in_its_own_layout(written: Path, tmp_path: Pa
             data_HWC = deepcam["climate/data"][:].filled()
             label_HW = deepcam["climate/labels_0"][:]
         with xr.open_dataset(written / twin) as climatenet:
-            for channel, values_HW in zip(CHANNELS, np.moveaxis(data_HWC, -1, 0), strict=True):
+            for channel, values_HW in zip(
+                DEEPCAM_CHANNELS, np.moveaxis(data_HWC, -1, 0), strict=True
+            ):
                 known = climatenet[channel][0] if channel in VARIABLES else np.float32(np.nan)
                 np.testing.assert_array_equal(values_HW, known)
             np.testing.assert_array_equal(label_HW, climatenet.LABELS[0])
         train += [data_HWC] * name.startswith("train")
-    stack = np.stack(train).astype(np.float64)[..., [CHANNELS.index(it) for it in VARIABLES]]
+    stack = np.stack(train).astype(np.float64)[
+        ..., [DEEPCAM_CHANNELS.index(it) for it in VARIABLES]
+    ]
     expected = {"mean": stack.mean((0, 1, 2)), "sqmean": (stack**2).mean((0, 1, 2))}
     expected |= {"minval": stack.min((0, 1, 2)), "maxval": stack.max((0, 1, 2))}
     with netCDF4.Dataset(tmp_path / "set" / "stats.h5") as stats:
         assert int(stats["climate/count"][...]) == 3
         for name, values in expected.items():
-            found = stats[f"climate/{name}"][:][[CHANNELS.index(it) for it in VARIABLES]]
+            found = stats[f"climate/{name}"][:][[DEEPCAM_CHANNELS.index(it) for it in VARIABLES]]
             np.testing.assert_allclose(found, values, rtol=1e-6)
 
 
