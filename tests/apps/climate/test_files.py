@@ -76,7 +76,7 @@ def test_deepcam_reads_as_it_is(tmp_path):
     for index in range(6):
         one, other = (data.samples("all").read(index, None) for data in read.values())
         for name in one:
-            np.testing.assert_array_equal(one[name], other[name])
+            np.testing.assert_allclose(one[name], other[name], rtol=1e-6)  # latitudes in 32 bits
     grids = [data.catalogue.grid for data in read.values()]
     assert grids[0].difference(grids[1]) is None
     warnings = read["deepcam"].report().warnings

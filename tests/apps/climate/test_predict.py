@@ -82,7 +82,7 @@ def test_values_are_those_of_the_canonical_map(shared_data, tmp_path):
     path = shared_data / "climate" / "tas_day_MIROC6.nc"  # canonical as it is
     written = apply(path, tmp_path / "out.nc", ["tas"], probabilities=False)
     with xr.open_dataset(path) as given, xr.open_dataset(written) as found:
-        expected = predict(given.tas.values.astype(np.float32), True).argmax(0)
+        expected = predict(given.tas.values.astype(np.float32), True, None).argmax(0)
         np.testing.assert_array_equal(found.event_class[0], expected)
         assert "probability_event" not in found
 
