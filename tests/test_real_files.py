@@ -145,10 +145,10 @@ def test_what_cannot_be_used_is_refused(scadl: Scadl, shared_data: Path, name: s
 
 def repeated(path: Path, folder: Path) -> Path:
     """The file itself if it has three samples or more; else a folder of it at six times."""
-    with xr.open_dataset(path, decode_times=False) as dataset:
-        time = next((name for name in dataset.variables if str(name).lower() == "time"), None)
-        if time is not None and dataset[time].size > 2:
+    with xr.open_dataset(path, decode_cf=False) as dataset:
+        if any(size > 2 for name, size in dataset.sizes.items() if str(name).lower() == "time"):
             return path
+        time = "time" if "time" in dataset.variables else None
         folder.mkdir()
         for step in range(6):
             later = dataset.copy()

@@ -48,11 +48,11 @@ class Earth:
         if not self.periodic:  # half a step beside the repeated column
             along[:, [0, -1]] *= 2
         area_HW = np.linalg.norm(np.cross(along, across), axis=-1)
-        return np.maximum(EARTH_RADIUS_KM**2 * area_HW, 1e-6)
+        return np.fmax(EARTH_RADIUS_KM**2 * area_HW, 1e-6)  # also without coordinates
 
     @cached_property
     def _tree(self) -> cKDTree:
-        return cKDTree(self.unit_HW3.reshape(-1, 3))
+        return cKDTree(np.nan_to_num(self.unit_HW3.reshape(-1, 3), nan=9.0))  # far from the earth
 
     def near(self, index: int, radius_km: float) -> tuple[NDArray[np.intp], Floats]:
         """Flat indices N of the pixels within a distance of one, and their distances in km."""
