@@ -170,10 +170,11 @@ class Labeller:
         return found_HW
 
     def _lows(self, pressure_HW: Floats, earth: Earth) -> NDArray[np.intp]:
-        """Pixels lower than their eight neighbours, in the low latitudes."""
+        """Pixels as low as any of their neighbours, not all of which are, in the low latitudes."""
         filled_HW, known_HW = np.nan_to_num(pressure_HW, nan=np.inf), np.isfinite(pressure_HW)
         mode = "nearest", "wrap" if earth.periodic else "nearest"
         is_low_HW = filled_HW == ndimage.minimum_filter(filled_HW, 3, mode=mode)
+        is_low_HW &= filled_HW < ndimage.maximum_filter(filled_HW, 3, mode=mode)
         is_near_HW = np.abs(earth.latitude_HW) <= self.cyclone_latitude_degree
         return np.flatnonzero(is_low_HW & is_near_HW & known_HW)
 
@@ -185,23 +186,21 @@ class Labeller:
         of: dict[str, Floats],
         earth: Earth,
     ) -> bool:
-        is_core_N = km_N <= self.cyclone_core_km
+        is_core_N, pressure_P = km_N <= self.cyclone_core_km, of["pressure"]
         core, ring = near_N[is_core_N], near_N[~is_core_N & (km_N <= self.cyclone_separation_km)]
-        if not (len(core) and len(ring)):
+        lowest, closed = pressure_P[centre], pressure_P[centre] + self.cyclone_closure_Pa
+        is_low = (pressure_P[core] >= lowest).all() and (pressure_P[ring] >= closed).all()
+        if not (is_low and len(ring)):
             return False
-        above = {
-            role: values_P[core].mean() - values_P[ring].mean() for role, values_P in of.items()
-        }
+        warm_P = of.get("temperature_aloft")
+        warmth = np.inf if warm_P is None else warm_P[core].mean() - warm_P[ring].mean()
         wind_2N = np.stack([of[role][core] for role in WIND])
-        # The moment of the wind about the centre, over that of a rotation; in m/s and km
+        # The moment of the wind about the centre over that of a rotation, in m/s and km.
         rotation = (wind_2N * earth.around(centre, core) * km_N[is_core_N]).sum()
         rotation /= max(np.square(km_N[is_core_N]).sum(), 1.0)
         vorticity = np.sign(earth.latitude_HW.flat[centre]) * 2 * rotation / 1000
-        pressure_P, lowest = of["pressure"], of["pressure"][centre]
         return bool(
-            pressure_P[core].min() >= lowest
-            and pressure_P[ring].min() >= lowest + self.cyclone_closure_Pa
-            and above.get("temperature_aloft", np.inf) >= self.cyclone_warmth_K
+            warmth >= self.cyclone_warmth_K
             and vorticity >= self.cyclone_vorticity_per_s
             and np.hypot(*wind_2N).max() >= self.cyclone_wind_m_s
         )
