@@ -57,42 +57,24 @@ class Labeller:
 
     A cyclone's centre is the lowest pressure within ``separation``; its core are the pixels within
     ``core``, its ring those between the two.
-
-    Args:
-        roles: Variables by what they are, a key of ``ROLES``, where names do not say it.
-        events: What to label, class 1 first.
-        cyclone_latitude_degree: Centres are no further from the equator.
-        cyclone_core_km: See above.
-        cyclone_separation_km: See above.
-        cyclone_closure_Pa: The pressure of the ring is everywhere so far above the centre's.
-        cyclone_vorticity_per_s: Cyclonic, of the rigid rotation that fits the core's wind best.
-        cyclone_wind_m_s: The strongest wind in the core: gale force.
-        cyclone_warmth_K: The core aloft is so much warmer than the ring, in the mean.
-        cyclone_label_km: The label ends at this distance from the centre,
-        cyclone_label_wind_m_s: and where the wind is weaker, but for the centre itself.
-        river_transport_kg_m_s: Of water vapour; by Rutz et al. 2014, as most of ARTMIP.
-        river_latitude_degree: Nothing nearer to the equator belongs to a river.
-        river_length_km: Great circle between the ends.
-        river_narrowness: Length over width, which is area over length.
-        river_poleward_kg_m_s: Poleward transport, mean of the object.
     """
 
-    roles: Mapping[str, str] = field(default_factory=dict)
-    events: Sequence[str] = tuple(NEEDS)
-    cyclone_latitude_degree: float = 40.0
+    roles: Mapping[str, str] = field(default_factory=dict)  # role: variable, where names do not say
+    events: Sequence[str] = tuple(NEEDS)  # what to label, class 1 first
+    cyclone_latitude_degree: float = 40.0  # centres are no further from the equator
     cyclone_core_km: float = 400.0
     cyclone_separation_km: float = 750.0
-    cyclone_closure_Pa: float = 200.0
-    cyclone_vorticity_per_s: float = 3.5e-5
-    cyclone_wind_m_s: float = 17.0
-    cyclone_warmth_K: float = 0.5
-    cyclone_label_km: float = 600.0
-    cyclone_label_wind_m_s: float = 14.0
-    river_transport_kg_m_s: float = 250.0
-    river_latitude_degree: float = 20.0
-    river_length_km: float = 2000.0
-    river_narrowness: float = 2.0
-    river_poleward_kg_m_s: float = 50.0
+    cyclone_closure_Pa: float = 200.0  # the ring's pressure is everywhere so far above the centre's
+    cyclone_vorticity_per_s: float = 3.5e-5  # of the rotation that fits the core's wind best
+    cyclone_wind_m_s: float = 17.0  # the strongest wind in the core: gale force
+    cyclone_warmth_K: float = 0.5  # aloft the core is so much warmer than the ring, in the mean
+    cyclone_label_km: float = 600.0  # the label ends at this distance from the centre,
+    cyclone_label_wind_m_s: float = 14.0  # and where the wind is weaker, but for the centre itself
+    river_transport_kg_m_s: float = 250.0  # of water vapour, as in most of ARTMIP
+    river_latitude_degree: float = 20.0  # nothing nearer to the equator belongs to a river
+    river_length_km: float = 2000.0  # great circle between the ends
+    river_narrowness: float = 2.0  # length over width, which is area over length
+    river_poleward_kg_m_s: float = 50.0  # poleward transport, mean of the object
 
     def find(self, channels: Mapping[str, str]) -> dict[str, str]:
         """Which channel plays which role, of those that are needed, by role.
