@@ -211,6 +211,7 @@ class ClimateData:
             "class_fraction_K": (of["pixels_K"] / max(of["pixels_K"].sum(), 1)).tolist(),
             "latitude": grid.latitude.tolist(),  # of each row, or of each point
             "longitude": grid.longitude.tolist(),
+            "calendar": self.catalogue.calendar,
         }
 
     def report(self) -> DataReport:

@@ -108,11 +108,17 @@ def draw_events(survey: Survey, folder: Path, coast: Lines) -> dict[str, str]:
 
 def _draw_places(survey: Survey, path: Path, coast: Lines) -> None:
     lat, lon = (np.asarray(survey.facts[name]) for name in ("latitude", "longitude"))
-    height = 8 * float(np.clip(np.ptp(lat) / np.ptp(lon), 0.3, 1.0)) + 0.7
+    half = float(np.nanmedian(np.abs(np.diff(lon)))) / 2
+    (south, north), (west, east) = ((np.nanmin(it), np.nanmax(it)) for it in (lat, lon))
+    height = 8 * float(np.clip((north - south) / (east - west), 0.3, 1.0)) + 0.7
     figure = Figure(figsize=(9, 2 * height), layout="constrained")
     both = (("labels", survey.truth_T), ("prediction", survey.said_T))
     for axes, (title, events_T) in zip(figure.subplots(2, 1), both, strict=True):
-        axes.set(facecolor=BACKGROUND, xlim=(lon.min(), lon.max()), ylim=(lat.min(), lat.max()))
+        axes.set(
+            facecolor=BACKGROUND,
+            xlim=(west - half, east + half),
+            ylim=(south, north),
+        )
         axes.set_title(title, fontsize=10, loc="left")
         draw_coast(axes, coast)
         tracks = [[event] for events in events_T for event in events]
@@ -123,20 +129,20 @@ def _draw_places(survey: Survey, path: Path, coast: Lines) -> None:
 
 
 def _draw_tracks(axes: Axes, tracks: list[list[Event]], classes: Sequence[str]) -> None:
-    west, longest = axes.get_xlim()[0], max(map(len, tracks), default=0)
+    longest, limits = max(map(len, tracks), default=0), axes.axis()
     for number, name in enumerate(classes[1:], 1):
         style = {"color": COLOURS[(number - 1) % len(COLOURS)], "alpha": 0.8}
         here = [track for track in tracks if track[0].class_number == number]
         for track in here:
-            lon = west + (np.array([event.longitude for event in track]) - west) % 360
-            lat = np.array([event.latitude for event in track])
-            cuts = np.flatnonzero(np.abs(np.diff(lon)) > 180) + 1  # at the edge of the map
-            for lon_N, lat_N in zip(np.split(lon, cuts), np.split(lat, cuts), strict=True):
-                axes.plot(lon_N, lat_N, linewidth=1.2, **style)
-            axes.plot(lon[:1], lat[:1], "o", markersize=3.5, markerfacecolor="none", **style)
+            lon = np.unwrap([event.longitude for event in track], period=360)
+            lat = [event.latitude for event in track]
+            for turn in (-360, 0, 360):  # what lies over an edge of the map shows at both
+                axes.plot(lon + turn, lat, linewidth=1.2, **style)
+                axes.plot(lon[:1] + turn, lat[:1], "o", markersize=3.5, mfc="none", **style)
         kind, mark = ("tracks", "o-") if longest > 1 else ("events", "o")
         label = f"{name.replace('_', ' ')}: {len(here)} {kind}"
-        axes.plot([], [], mark, markersize=3.5, markerfacecolor="none", label=label, **style)
+        axes.plot([], [], mark, markersize=3.5, mfc="none", label=label, **style)
+    axes.axis(limits)
     place = {"loc": "upper left", "bbox_to_anchor": (0, -0.06)}
     axes.legend(fontsize=8, ncols=4, frameon=False, **place)
 

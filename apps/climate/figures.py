@@ -77,7 +77,7 @@ def _draw_sample(task: Any, sample: dict[str, NDArray[Any]], path: Path, coast: 
     error_HW[label_HW < 0] = -1
     _draw_classes(next(panels), facts, "errors", error_HW, ERRORS, ERROR_COLOURS)
     for axes in all_panels:
-        draw_coast(axes, coast)
+        draw_coast(axes, [] if _is_mesh(facts) else coast)
     figure.savefig(path, dpi=110)
 
 

@@ -57,42 +57,24 @@ class Labeller:
 
     A cyclone's centre is the lowest pressure within ``separation``; its core are the pixels within
     ``core``, its ring those between the two.
-
-    Args:
-        roles: Variables by what they are, a key of ``ROLES``, where names do not say it.
-        events: What to label, class 1 first.
-        cyclone_latitude_degree: Centres are no further from the equator.
-        cyclone_core_km: See above.
-        cyclone_separation_km: See above.
-        cyclone_closure_Pa: The pressure of the ring is everywhere so far above the centre's.
-        cyclone_vorticity_per_s: Cyclonic, of the rigid rotation that fits the core's wind best.
-        cyclone_wind_m_s: The strongest wind in the core: gale force.
-        cyclone_warmth_K: The core aloft is so much warmer than the ring, in the mean.
-        cyclone_label_km: The label ends at this distance from the centre,
-        cyclone_label_wind_m_s: and where the wind is weaker, but for the centre itself.
-        river_transport_kg_m_s: Of water vapour; by Rutz et al. 2014, as most of ARTMIP.
-        river_latitude_degree: Nothing nearer to the equator belongs to a river.
-        river_length_km: Great circle between the ends.
-        river_narrowness: Length over width, which is area over length.
-        river_poleward_kg_m_s: Poleward transport, mean of the object.
     """
 
-    roles: Mapping[str, str] = field(default_factory=dict)
-    events: Sequence[str] = tuple(NEEDS)
-    cyclone_latitude_degree: float = 40.0
+    roles: Mapping[str, str] = field(default_factory=dict)  # role: variable, where names do not say
+    events: Sequence[str] = tuple(NEEDS)  # what to label, class 1 first
+    cyclone_latitude_degree: float = 40.0  # centres are no further from the equator
     cyclone_core_km: float = 400.0
     cyclone_separation_km: float = 750.0
-    cyclone_closure_Pa: float = 200.0
-    cyclone_vorticity_per_s: float = 3.5e-5
-    cyclone_wind_m_s: float = 17.0
-    cyclone_warmth_K: float = 0.5
-    cyclone_label_km: float = 600.0
-    cyclone_label_wind_m_s: float = 14.0
-    river_transport_kg_m_s: float = 250.0
-    river_latitude_degree: float = 20.0
-    river_length_km: float = 2000.0
-    river_narrowness: float = 2.0
-    river_poleward_kg_m_s: float = 50.0
+    cyclone_closure_Pa: float = 200.0  # the ring's pressure is everywhere so far above the centre's
+    cyclone_vorticity_per_s: float = 3.5e-5  # of the rotation that fits the core's wind best
+    cyclone_wind_m_s: float = 17.0  # the strongest wind in the core: gale force
+    cyclone_warmth_K: float = 0.5  # aloft the core is so much warmer than the ring, in the mean
+    cyclone_label_km: float = 600.0  # the label ends at this distance from the centre,
+    cyclone_label_wind_m_s: float = 14.0  # and where the wind is weaker, but for the centre itself
+    river_transport_kg_m_s: float = 250.0  # of water vapour, as in most of ARTMIP
+    river_latitude_degree: float = 20.0  # nothing nearer to the equator belongs to a river
+    river_length_km: float = 2000.0  # great circle between the ends
+    river_narrowness: float = 2.0  # length over width, which is area over length
+    river_poleward_kg_m_s: float = 50.0  # poleward transport, mean of the object
 
     def find(self, channels: Mapping[str, str]) -> dict[str, str]:
         """Which channel plays which role, of those that are needed, by role.
@@ -170,10 +152,11 @@ class Labeller:
         return found_HW
 
     def _lows(self, pressure_HW: Floats, earth: Earth) -> NDArray[np.intp]:
-        """Pixels lower than their eight neighbours, in the low latitudes."""
+        """Pixels as low as any of their neighbours, not all of which are, in the low latitudes."""
         filled_HW, known_HW = np.nan_to_num(pressure_HW, nan=np.inf), np.isfinite(pressure_HW)
         mode = "nearest", "wrap" if earth.periodic else "nearest"
         is_low_HW = filled_HW == ndimage.minimum_filter(filled_HW, 3, mode=mode)
+        is_low_HW &= filled_HW < ndimage.maximum_filter(filled_HW, 3, mode=mode)
         is_near_HW = np.abs(earth.latitude_HW) <= self.cyclone_latitude_degree
         return np.flatnonzero(is_low_HW & is_near_HW & known_HW)
 
@@ -185,23 +168,21 @@ class Labeller:
         of: dict[str, Floats],
         earth: Earth,
     ) -> bool:
-        is_core_N = km_N <= self.cyclone_core_km
+        is_core_N, pressure_P = km_N <= self.cyclone_core_km, of["pressure"]
         core, ring = near_N[is_core_N], near_N[~is_core_N & (km_N <= self.cyclone_separation_km)]
-        if not (len(core) and len(ring)):
+        lowest, closed = pressure_P[centre], pressure_P[centre] + self.cyclone_closure_Pa
+        is_low = (pressure_P[core] >= lowest).all() and (pressure_P[ring] >= closed).all()
+        if not (is_low and len(ring)):
             return False
-        above = {
-            role: values_P[core].mean() - values_P[ring].mean() for role, values_P in of.items()
-        }
+        warm_P = of.get("temperature_aloft")
+        warmth = np.inf if warm_P is None else warm_P[core].mean() - warm_P[ring].mean()
         wind_2N = np.stack([of[role][core] for role in WIND])
-        # The moment of the wind about the centre, over that of a rotation; in m/s and km
+        # The moment of the wind about the centre over that of a rotation, in m/s and km.
         rotation = (wind_2N * earth.around(centre, core) * km_N[is_core_N]).sum()
         rotation /= max(np.square(km_N[is_core_N]).sum(), 1.0)
         vorticity = np.sign(earth.latitude_HW.flat[centre]) * 2 * rotation / 1000
-        pressure_P, lowest = of["pressure"], of["pressure"][centre]
         return bool(
-            pressure_P[core].min() >= lowest
-            and pressure_P[ring].min() >= lowest + self.cyclone_closure_Pa
-            and above.get("temperature_aloft", np.inf) >= self.cyclone_warmth_K
+            warmth >= self.cyclone_warmth_K
             and vorticity >= self.cyclone_vorticity_per_s
             and np.hypot(*wind_2N).max() >= self.cyclone_wind_m_s
         )

@@ -28,7 +28,7 @@ def test_the_page_for_unknown_files_trains(
     assert line in done.out.splitlines()
     written = yaml.safe_load(page.read_text())
     assert written["path"] == str(sample_folder)
-    assert set(written["inputs"]) == {"TMQ", "U850", "V850", "PSL"}
+    assert set(written["inputs"]) == {"TMQ", "U850", "V850", "PSL", "T500"}
     assert (written["target"], written["split"]["by"]) == ("LABELS", "folder")
     assert written["classes"] == ["background", "tropical_cyclone", "atmospheric_river"]
     assert "# grid: 32 x 48" in page.read_text()

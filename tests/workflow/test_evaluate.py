@@ -60,7 +60,7 @@ def test_predictions_are_the_networks_most_probable_class(
         np.testing.assert_allclose(probability_KHW.sum(0), 1, rtol=1e-5)
         np.testing.assert_array_equal(found["event_class"].squeeze(), probability_KHW.argmax(0))
     # The run predicted the first test sample itself.
-    [example] = (trained / "predictions").iterdir()
+    [example] = (trained / "predictions").glob("*.nc")
     with xr.open_dataset(example) as theirs, xr.open_dataset(workplace / "p.nc") as found:
         np.testing.assert_array_equal(theirs["event_class"], found["event_class"])
 

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import shapefile
 from matplotlib.figure import Figure
 
 from apps.climate.coast import draw_coast, read_coast
@@ -37,7 +38,6 @@ def test_lines_of_geojson(tmp_path: Path) -> None:
 
 
 def shapefile_at(path: Path) -> None:
-    shapefile = pytest.importorskip("shapefile", reason="pyshp reads shapefiles")
     path.parent.mkdir(parents=True)
     with shapefile.Writer(str(path)) as writer:
         writer.field("name", "C")

@@ -12,6 +12,7 @@ import pytest
 from matplotlib import image
 
 from apps.climate.event_figures import Survey, draw_events, draw_reliability
+from apps.climate.objects import find_tracks
 
 FACTS = {
     "inputs": ["v", "psl"],
@@ -48,11 +49,12 @@ def survey(keys: list[str], most_maps: int = 9, **facts: Any) -> Survey:
     return Survey(task, Samples(keys), most_maps, None)
 
 
-SIX_HOURLY = [f"2000-02-{day}T{hour:02}:00:00" for day in (29, 30) for hour in (0, 6, 12, 18)]
+# A pixel of ten degrees in twelve hours is 92 km/h.
+TWICE_DAILY = [f"2000-02-{day}T{hour:02}:00:00" for day in range(27, 31) for hour in (0, 12)]
 
 
 def test_events_and_their_matches() -> None:
-    found = survey(SIX_HOURLY, most_maps=5)
+    found = survey(TWICE_DAILY, most_maps=5)
     assert found.which == "5 of the 8 test maps"
     assert found.labelled_T == [6] * 5
     assert [len(events) for events in (*found.truth_T, *found.said_T)] == [1] * 10
@@ -61,6 +63,15 @@ def test_events_and_their_matches() -> None:
     # lowest pressure is the westernmost, in the columns 0..35
     errors = [said.extreme - truth.extreme for truth, said in found.pairs]
     assert errors == [3300, 0, 0, -100, -100]
+
+
+def test_the_event_is_one_track_across_the_date_line() -> None:
+    found = survey(TWICE_DAILY, calendar="360_day")
+    (track,) = find_tracks(found.truth_T, found.hours_T)
+    assert [round(event.longitude) % 360 for event in track] == [
+        *range(350, 360, 10),
+        *range(0, 70, 10),
+    ]
 
 
 def test_ignored_pixels_hold_no_prediction() -> None:
@@ -73,21 +84,21 @@ def test_ignored_pixels_hold_no_prediction() -> None:
 
 
 def test_hours_where_maps_are_consecutive() -> None:
-    assert survey(SIX_HOURLY, calendar="360_day").hours_T[4] % 24 == 0
-    assert np.diff(survey(SIX_HOURLY, calendar="360_day").hours_T).tolist() == [6.0] * 7
-    assert survey(SIX_HOURLY).hours_T is None  # no 30 February
+    assert survey(TWICE_DAILY, calendar="360_day").hours_T[6] % 24 == 0
+    assert np.diff(survey(TWICE_DAILY, calendar="360_day").hours_T).tolist() == [12.0] * 7
+    assert survey(TWICE_DAILY).hours_T is None  # no 30 February
     assert survey(["a", "b"]).hours_T is None
     assert survey(["2000-01-01T00:00:00", "2000-01-05T00:00:00"]).hours_T is None
 
 
 @pytest.mark.parametrize("calendar", ["360_day", ""])
 def test_tables_and_pictures_are_written(tmp_path: Path, calendar: str) -> None:
-    captions = draw_events(survey(SIX_HOURLY, calendar=calendar), tmp_path, [])
+    captions = draw_events(survey(TWICE_DAILY, calendar=calendar), tmp_path, [])
     assert sorted(captions) == sorted(path.name for path in tmp_path.iterdir())
     assert captions["events_predicted.csv"] == "The 8 predicted events of 8 of the 8 test maps."
     assert ("km/h" in captions["events.png"]) == bool(calendar)
     rows = list(csv.DictReader((tmp_path / "events_labelled.csv").read_text().splitlines()))
-    assert [row["sample"] for row in rows] == SIX_HOURLY
+    assert [row["sample"] for row in rows] == TWICE_DAILY
     assert [row["longitude_degree_east"] for row in rows[:3]] == ["350", "0", "10"]
     for name in ("events.png", "event_errors.png"):
         assert image.imread(tmp_path / name).std() > 0.05

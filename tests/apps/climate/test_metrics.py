@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,6 +20,7 @@ from apps.climate.metrics import (
     detection_scores,
     scores,
 )
+from scadl_core.comm import World
 from scadl_core.errors import ConfigError
 
 
@@ -120,7 +123,27 @@ def test_calibration_in_pieces_is_that_of_torchmetrics() -> None:
     assert calibration_error(metric.compute()) == pytest.approx(float(expected), rel=1e-5)
 
 
-@pytest.mark.parametrize("metric", [Detection(3), Calibration(3)])
-def test_objects_and_calibration_are_summed_over_ranks(metric: Detection | Calibration) -> None:
-    ranks = torch.ones(2, *metric.total.shape)
-    assert (metric._reductions["total"](ranks) == 2).all()
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_together_have_the_scores_of_one(
+    size: int, run_ranks: Callable[..., list[Any]]
+) -> None:
+    """Of objects exactly, of probabilities to rounding; asked twice, as the figures do."""
+    rng = torch.Generator().manual_seed(0)
+    logits_BKHW = 2 * torch.randn(5, 3, 6, 8, generator=rng)
+    label_BHW, area_BH = torch.randint(-1, 3, (5, 6, 8), generator=rng), torch.rand(5, 6)
+
+    def score(part: slice) -> list[Any]:
+        objects, calibration = Detection(3), Calibration(3)
+        maps = logits_BKHW[part], label_BHW[part], area_BH[part]
+        objects.update(maps[0].argmax(1), *maps[1:], periodic=True)
+        calibration.update(*maps)
+        return [[it.compute().tolist(), it.compute().tolist()] for it in (objects, calibration)]
+
+    def share() -> list[Any]:
+        world = World.start()
+        return score(slice(world.rank, None, world.size))
+
+    objects, calibration = score(slice(None))
+    for got in run_ranks(size, share):
+        assert got[0] == objects
+        np.testing.assert_allclose(got[1], calibration, rtol=1e-13, atol=1e-13)
