@@ -47,8 +47,8 @@ class CGNet(GlobeNetwork):
         periodic: bool = True,
     ) -> None:
         super().__init__()
-        counts = {"in_channels": in_channels, "num_classes": num_classes}
-        check_arguments(norm, **counts, width=width, blocks=blocks)
+        counts = {"in_channels": in_channels, "num_classes": num_classes, "width": width}
+        check_arguments(norm, counts, blocks=blocks)
         self.stride = 2 ** (1 + len(blocks))
         self.shrink = nn.Sequential(GlobePad(), nn.AvgPool2d(3, stride=2))
         layers = [_conv(in_channels, width, norm, stride=2)]

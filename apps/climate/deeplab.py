@@ -47,8 +47,8 @@ class DeepLab(GlobeNetwork):
         periodic: bool = True,
     ) -> None:
         super().__init__()
-        counts = {"in_channels": in_channels, "num_classes": num_classes, "blocks": blocks}
-        check_arguments(norm, **counts, width=width, depth=depth, rates=rates)
+        counts = {"in_channels": in_channels, "num_classes": num_classes, "width": width}
+        check_arguments(norm, counts | {"depth": depth, "blocks": blocks}, rates=rates)
         self.stride, self.middle = 2**depth, depth // 2
         levels = [width * 2 ** min(level, 3) for level in range(depth + 1)]
         self.stem = _conv(in_channels, width, norm)

@@ -5,7 +5,7 @@ Suffixes: B batch, C channel, K class, H latitude, W longitude.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -135,19 +135,18 @@ def convolution(
     return [GlobePad(dilation * (kernel // 2)), layer] if kernel > 1 else [layer]
 
 
-def check_arguments(norm: str, **counts: int | Sequence[int]) -> None:
-    """Refuses what is no whole number of at least 1, no list of them, or no known norm.
+def check_arguments(norm: str, counts: Mapping[str, int], **lists: Sequence[int]) -> None:
+    """Refuses a count, or a list of them, that is no whole number of at least 1; an unknown norm.
 
     Raises:
         ConfigError: The first such argument.
     """
-    for name, value in counts.items():
-        several = isinstance(value, list | tuple) and len(value) > 0
-        for count in value if several else [value]:
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                expected = "whole numbers" if several else "a whole number"
-                found = f"expected {expected} of at least 1, got {value!r}"
-                raise ConfigError(f"model.{name}: {found}")
+    for name, value in (counts | lists).items():
+        listed = isinstance(value, list | tuple)
+        valid = [type(it) is int and it >= 1 for it in (value if listed else [value])]
+        if listed != (name in lists) or not valid or not all(valid):
+            expected = "a list of whole numbers" if name in lists else "a whole number"
+            raise ConfigError(f"model.{name}: expected {expected} of at least 1, got {value!r}")
     if norm not in NORMS:
         found = f"got {norm!r}{nearest(norm, NORMS)}"
         raise ConfigError(f"model.norm: expected a known norm, {found}")

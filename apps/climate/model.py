@@ -41,7 +41,7 @@ class UNet(GlobeNetwork):
     ) -> None:
         super().__init__()
         counts = {"in_channels": in_channels, "num_classes": num_classes}
-        check_arguments(norm, **counts, width=width, depth=depth)
+        check_arguments(norm, counts | {"width": width, "depth": depth})
         self.stride = 2**depth
         levels = [width * 2 ** min(level, depth - 1) for level in range(depth + 1)]
         pairs = zip([in_channels, *levels], levels, strict=False)

@@ -48,8 +48,8 @@ class Tiramisu(GlobeNetwork):
         periodic: bool = True,
     ) -> None:
         super().__init__()
-        counts = {"in_channels": in_channels, "num_classes": num_classes, "kernel": kernel}
-        check_arguments(norm, **counts, width=width, growth=growth, layers=layers)
+        counts = {"in_channels": in_channels, "num_classes": num_classes, "width": width}
+        check_arguments(norm, counts | {"growth": growth, "kernel": kernel}, layers=layers)
         if kernel % 2 == 0:
             raise ConfigError(f"model.kernel: expected an odd number, got {kernel}")
         self.stride = 2 ** (len(layers) - 1)
