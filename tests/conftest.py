@@ -37,6 +37,16 @@ TINY = (
 )
 
 
+# For processes of their own: more maps, so that there are steps to stop at and to compare.
+SMALL = (
+    "data.sample.train_maps=24",
+    "data.sample.test_maps=5",
+    "data.sample.latitudes=32",
+    "data.sample.longitudes=48",
+    "model.width=4",
+)
+
+
 @dataclass(frozen=True)
 class Outcome:
     """What a command left behind."""
@@ -88,6 +98,12 @@ def scadl(
 def tiny() -> tuple[str, ...]:
     """Overrides that make a training of the climate pipeline one of seconds."""
     return TINY
+
+
+@pytest.fixture(scope="session")
+def small() -> tuple[str, ...]:
+    """Overrides of a small climate training that has steps enough to be stopped at."""
+    return SMALL
 
 
 @pytest.fixture(scope="session")

@@ -6,29 +6,23 @@ import csv
 import os
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 # One step an epoch, so that metrics.csv has the loss of every step; 19 of 20 maps a batch, so that
-# the shares of the
-# ranks differ in size and every step leaves out another map.
+# the shares of the ranks differ in size and every step leaves out another map.
 RUN = [
-    "train",
-    "climate",
-    "data.sample.train_maps=24",
-    "data.sample.test_maps=5",
-    "data.sample.latitudes=32",
-    "data.sample.longitudes=48",
-    "model.width=4",
     "loader.batch_size=19",
     "trainer.max_epochs=20",
     "trainer.precision=64-true",
 ]
 
 
-def losses(folder: Path, ranks: int, data: Path) -> list[float]:
-    scadl = [sys.executable, "-m", "scadl_core.cli", *RUN, f"run.dir={folder}"]
+def losses(folder: Path, ranks: int, data: Path, small: Sequence[str]) -> list[float]:
+    scadl = [sys.executable, "-m", "scadl_core.cli", "train", "climate", *small, *RUN]
+    scadl += [f"run.dir={folder}"]
     mpirun = [str(Path(sys.executable).parent / "mpirun"), "-n", str(ranks)] if ranks > 1 else []
     environ = {**os.environ, "SCADL_DATA": str(data), "OMP_NUM_THREADS": "1"}
     run = subprocess.run(
@@ -41,10 +35,10 @@ def losses(folder: Path, ranks: int, data: Path) -> list[float]:
     return [float(row[name]) for row in rows for name in ("train/loss", "val/score")]
 
 
-def test_loss_trajectory_does_not_depend_on_ranks(tmp_path: Path) -> None:
-    alone = losses(tmp_path / "one", 1, tmp_path / "data")
+def test_loss_trajectory_does_not_depend_on_ranks(tmp_path: Path, small: Sequence[str]) -> None:
+    alone = losses(tmp_path / "one", 1, tmp_path / "data", small)
     assert alone[0] > alone[-2]
     for ranks in (2, 4):
-        assert losses(tmp_path / str(ranks), ranks, tmp_path / "data") == pytest.approx(
+        assert losses(tmp_path / str(ranks), ranks, tmp_path / "data", small) == pytest.approx(
             alone, abs=1e-9, rel=0
         )

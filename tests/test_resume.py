@@ -13,20 +13,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
 
 BIN = Path(sys.executable).parent
 RUN = [
-    "train",
-    "climate",
-    "data.sample.train_maps=24",
-    "data.sample.test_maps=5",
-    "data.sample.latitudes=32",
-    "data.sample.longitudes=48",
-    "model.width=4",
     "loader.batch_size=4",
     "trainer.max_epochs=6",
     "trainer.log_every_n_steps=1",
@@ -37,7 +30,7 @@ Start = Callable[..., "subprocess.Popen[str]"]
 
 
 @pytest.fixture(scope="module")
-def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
+def start(tmp_path_factory: pytest.TempPathFactory, small: Sequence[str]) -> Iterator[Start]:
     """Starts `scadl` on some ranks, in a process group of its own, with one thread a rank."""
     root = tmp_path_factory.mktemp("resume")
     environ = {
@@ -61,7 +54,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Start]:
             ],
         }["none" if ranks == 1 else launcher]
         started = subprocess.Popen(
-            [*prefix, *RUN, *words],
+            [*prefix, "train", "climate", *small, *RUN, *words],
             cwd=root,
             env=environ,
             stdout=subprocess.PIPE,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -18,12 +19,13 @@ from scadl_core.workflow.train import choose_folder, train
 _OF_THE_MACHINE = ("train/seconds", "memory/peak_bytes")
 
 
-def rerun(path: Path, console: Console) -> float:
+def rerun(path: Path, console: Console, allow: Sequence[str] = ()) -> float:
     """Trains again with the stored configuration in a new folder and compares the metrics.
 
     Args:
         path: The folder of a complete run.
         console: Where the comparison is printed.
+        allow: Packages that the stored configuration may name, see ``build.allow``.
 
     Returns:
         The largest difference in a ``test/`` or ``baseline/`` score.
@@ -34,7 +36,7 @@ def rerun(path: Path, console: Console) -> float:
     folder = RunFolder(path)
     config = folder.load_config()
     before = folder.load_metrics()
-    config.run.dir, config.resume = None, "never"
+    config.run.dir, config.resume, config.build.allow = None, "never", list(allow)
     world = World.start()
     new = RunFolder(choose_folder(config, world))
     _say_what_changed(folder, console)

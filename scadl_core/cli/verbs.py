@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from omegaconf import DictConfig, OmegaConf
 from rich.console import Console
@@ -11,7 +11,7 @@ from rich.table import Table
 
 from scadl_core.cli.arguments import Words, read_words
 from scadl_core.config.apps import find_apps
-from scadl_core.config.compose import choices, compose_run, require
+from scadl_core.config.compose import choices, compose_run, parse, require
 from scadl_core.errors import ConfigError
 
 if TYPE_CHECKING:  # what a verb needs is imported when it is called
@@ -104,11 +104,16 @@ def config(words: list[str]) -> int:
 
 def rerun(words: list[str]) -> int:
     """A run again."""
-    if len(words) != 1:
-        raise ConfigError("scadl rerun takes the folder of a finished run: scadl rerun DIR")
+    trusted: list[Any] = [o.value() for o in parse(words[1:]) if o.key_or_group == "build.allow"]
+    if not words or len(trusted) != len(words) - 1:
+        raise ConfigError(
+            "scadl rerun takes the folder of a finished run, and packages that you trust: "
+            "scadl rerun DIR [build.allow=[PACKAGE]]"
+        )
     from scadl_core.cli.rerun import rerun as run
 
-    run(Path(words[0].removeprefix("run.dir=")).expanduser().absolute(), _console())
+    folder = Path(words[0].removeprefix("run.dir=")).expanduser().absolute()
+    run(folder, _console(), trusted[-1] if trusted else [])
     return 0
 
 

@@ -17,7 +17,7 @@ from hydra import compose, initialize_config_dir
 from hydra.core.config_search_path import ConfigSearchPath
 from hydra.core.global_hydra import GlobalHydra
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hydra.core.override_parser.types import Glob, Override
+from hydra.core.override_parser.types import Glob, IntervalSweep, Override
 from hydra.core.plugins import Plugins
 from hydra.errors import HydraException
 from hydra.plugins.search_path_plugin import SearchPathPlugin
@@ -71,8 +71,8 @@ def compose_run(app: App, overrides: Sequence[str], config_dir: Path | None = No
 
     Args:
         app: The pipeline.
-        overrides: Hydra overrides; of a sweep the first choice of each is composed and all are
-            checked for their key.
+        overrides: Hydra overrides; of a sweep the first choices are composed, and every choice is
+            checked.
         config_dir: A further folder of choices.
 
     Returns:
@@ -85,14 +85,23 @@ def compose_run(app: App, overrides: Sequence[str], config_dir: Path | None = No
         typed = parse(overrides)
         for override in (o for o in typed if _options(o.key_or_group)):
             _check_choice(override)
-        parsed = [first_choice(o) for o in typed]
-        groups = [o for o in parsed if _options(o.key_or_group)]
-        base = compose(app.name, [str(o.input_line) for o in groups])
-        for override in parsed:
-            if override not in groups and not is_hydras(override):
-                check_key(override, base)
-        config = compose(app.name, [str(o.input_line) for o in parsed])
-    check_values([o for o in parsed if o not in groups], base, config)
+        ways = [each_choice(o) for o in typed]
+        configs = [
+            _compose_checked(app, [way[number % len(way)] for way in ways])
+            for number in range(max(map(len, ways), default=1))
+        ]
+    return configs[0]
+
+
+def _compose_checked(app: App, overrides: Sequence[Override]) -> DictConfig:
+    groups = [o for o in overrides if _options(o.key_or_group)]
+    values = [o for o in overrides if o not in groups]
+    base = compose(app.name, [str(o.input_line) for o in groups])
+    for override in values:
+        if not is_hydras(override):
+            check_key(override, base)
+    config = compose(app.name, [str(o.input_line) for o in overrides])
+    check_values(values, base, config)
     return config
 
 
@@ -114,7 +123,7 @@ def override_stored(
     base = stored.copy()
     OmegaConf.set_struct(base, True)
     with hydra_for(app, config_dir), one_message():
-        parsed = [first_choice(o) for o in parse(overrides)]
+        parsed = parse(overrides)
         groups = [o for o in parsed if _options(o.key_or_group)]
         for override in groups:
             _check_choice(override)
@@ -126,7 +135,7 @@ def override_stored(
             OmegaConf.update(
                 config, override.key_or_group, override.value(), force_add=override.is_add()
             )
-    check_values(parsed, base, config)
+    check_values([o for o in parsed if o not in groups], base, config)
     return config
 
 
@@ -169,16 +178,18 @@ def parse(overrides: Sequence[str]) -> list[Override]:
         ) from None
 
 
-def first_choice(override: Override) -> Override:
-    """The override with the first choice of a sweep (``seed=1,2,3``), or itself."""
+def each_choice(override: Override) -> list[Override]:
+    """An override of a sweep (``seed=1,2,3``) once for every choice, any other once as it is."""
     if not override.is_sweep_override():
-        return override
+        return [override]
     value: Any = override.value()
     if isinstance(value, Glob):
-        matches = value.filter(_options(override.key_or_group))
-        return parse([f"{override.get_key_element()}={matches[0] if matches else 'null'}"])[0]
-    choice = next(iter(override.sweep_string_iterator()))
-    return parse([f"{override.get_key_element()}={choice}"])[0]
+        found = value.filter(_options(override.key_or_group)) or ["null"]
+    elif isinstance(value, IntervalSweep):  # any number in between, for a sweeper that searches
+        found = [str(value.start), str(value.end)]
+    else:
+        found = list(override.sweep_string_iterator())
+    return parse([f"{override.get_key_element()}={choice}" for choice in found])
 
 
 def choices(app: App, group: str) -> list[str]:

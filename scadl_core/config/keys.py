@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -115,7 +116,9 @@ def _check_type(key: str, default: Any, value: Any) -> None:
     right = {
         bool: isinstance(value, bool),
         int: isinstance(value, int) and not isinstance(value, bool),
-        float: isinstance(value, (int, float)) and not isinstance(value, bool),
+        float: isinstance(value, (int, float))
+        and not isinstance(value, bool)
+        and math.isfinite(value),
         dict: isinstance(value, dict) or value is None,
         list: isinstance(value, list) or value is None,
         str: not isinstance(value, dict),

@@ -24,6 +24,9 @@ from scadl_core.errors import RunError
 from scadl_core.files import write_json, write_text
 
 _PARTS = ("checkpoints", "figures", "predictions")
+# What the configuration of a run and the identity of a checkpoint have in any version.
+_SECTIONS = {"data", "loader", "model", "optimizer", "paths", "run", "seed", "task", "trainer"}
+_IDENTITY = {"app", "facts", "provenance", "step"}
 # What may differ between a run and its continuation.
 _NOT_THE_RUN = ("resume", "run", "paths", "input", "output", "checkpoint", "split", "build")
 
@@ -149,7 +152,8 @@ class RunFolder:
             RunError: There is none, or it cannot be read.
         """
         try:
-            config = OmegaConf.load(self.config)
+            text = self.config.read_text(encoding="utf-8")
+            config = OmegaConf.create(text)
         except FileNotFoundError:
             raise RunError(
                 f"run.dir={self.path}: not a run folder (it has no config.yaml)"
@@ -160,9 +164,12 @@ class RunFolder:
             ) from None
         if not isinstance(config, DictConfig) or not isinstance(config.get("app"), str):
             raise RunError(f"{self.config}: not the configuration of a run (it names no app)")
-        if "build" in config:
-            # Trust in foreign packages is given by who runs this, not by the folder.
-            config.build = {"allow": []}
+        lacking = sorted(_SECTIONS - config.keys())
+        if lacking or "${" in text:  # what was stored was whole and resolved
+            reason = f"it has no {lacking[0]}" if lacking else "it holds a ${...}"
+            raise RunError(f"{self.config}: not the configuration of a run ({reason})")
+        # Trust in foreign packages is given by who runs this, not by the folder.
+        config.build = {"allow": []}
         return config
 
     def load_checkpoint(self, name: str, app: str) -> dict[str, Any]:
@@ -189,7 +196,7 @@ class RunFolder:
                 f"({type(error).__name__})"
             ) from None
         identity = checkpoint.get("scadl") if isinstance(checkpoint, dict) else None
-        if not isinstance(identity, dict) or "app" not in identity:
+        if not isinstance(identity, dict) or not identity.keys() >= _IDENTITY:
             raise RunError(
                 f"checkpoint {path}: not a ScaDL checkpoint; give one that `scadl train {app}` "
                 "wrote"

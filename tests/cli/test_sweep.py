@@ -71,7 +71,9 @@ def test_a_mistake_in_any_choice_is_found_before_the_first_run(
 
 def write_run(folder: Path, config: dict[str, Any], metrics: dict[str, float]) -> None:
     folder.mkdir(parents=True)
-    write_text(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create({"app": "x", **config})))
+    parts = ("data", "loader", "model", "optimizer", "paths", "run", "seed", "task", "trainer")
+    whole = {"app": "x", **{part: {} for part in parts}, **config}
+    write_text(folder / "config.yaml", OmegaConf.to_yaml(OmegaConf.create(whole)))
     if metrics:
         write_json(folder / "metrics.json", metrics)
 

@@ -13,7 +13,7 @@ from scadl_core.config.apps import find_app
 from scadl_core.config.compose import (
     choices,
     compose_run,
-    first_choice,
+    each_choice,
     override_stored,
     parse,
     require,
@@ -150,9 +150,15 @@ def test_of_a_sweep_the_first_choice_is_composed_and_all_are_checked() -> None:
     assert config.model._target_ == "apps.climate.model.UNet"
     assert compose("seed=range(5,8)").seed == 5
     [override] = parse(["seed=4"])
-    assert first_choice(override) is override
-    with pytest.raises(ConfigError, match="unknown key 'sed'; did you mean 'seed'"):
-        compose("sed=1,2")
+    assert each_choice(override) == [override]
+    assert compose("optimizer.lr=interval(0.1,0.5)").optimizer.lr == 0.1
+    for words, message in (
+        ("sed=1,2", "unknown key 'sed'; did you mean 'seed'"),
+        ("seed=1,x", "seed: expected a whole number"),
+        ("optimizer.lr=0.1,inf", "optimizer.lr: expected a number"),
+    ):
+        with pytest.raises(ConfigError, match=message):
+            compose(words)
 
 
 def test_a_folder_of_ones_own_comes_first(tmp_path: Path) -> None:

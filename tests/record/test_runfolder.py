@@ -18,7 +18,10 @@ from scadl_core.record.runfolder import RunFolder, differences, new_name, unfini
 
 
 def config(**values: Any) -> DictConfig:
-    return OmegaConf.create({"app": "climate", "seed": 0, "run": {"dir": None}} | values)
+    names = ("data", "loader", "model", "optimizer", "paths", "task", "trainer")
+    parts: dict[str, Any] = {name: {} for name in names}
+    plain = {"app": "climate", "seed": 0, "run": {"dir": None}, "build": {"allow": []}}
+    return OmegaConf.create(plain | parts | values)
 
 
 def refusal(function: Any, *arguments: Any, **named: Any) -> str:
@@ -141,7 +144,7 @@ def test_checkpoints_are_refused_with_a_reason(tmp_path: Path) -> None:
         f"no checkpoint {path}; train to the end, or choose checkpoint=best, checkpoint=last "
         "or a path"
     )
-    torch.save({"scadl": {"app": "climate", "step": 3}}, path)
+    torch.save({"scadl": {"app": "climate", "facts": {}, "provenance": {}, "step": 3}}, path)
     assert folder.load_checkpoint("best", "climate")["scadl"]["step"] == 3
     assert refusal(folder.load_checkpoint, str(path), "hep") == (
         f"checkpoint {path} is of the pipeline 'climate', not of 'hep'"
@@ -150,7 +153,7 @@ def test_checkpoints_are_refused_with_a_reason(tmp_path: Path) -> None:
     assert refusal(folder.load_checkpoint, "best", "climate").startswith(
         f"checkpoint {path}: cannot be read, it is broken or not a ScaDL checkpoint ("
     )
-    for foreign in ({"state_dict": {}}, [1], {"scadl": 3}):
+    for foreign in ({"state_dict": {}}, [1], {"scadl": 3}, {"scadl": {"app": "climate"}}):
         torch.save(foreign, path)
         assert refusal(folder.load_checkpoint, "best", "climate") == (
             f"checkpoint {path}: not a ScaDL checkpoint; give one that `scadl train climate` wrote"

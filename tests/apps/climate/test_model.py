@@ -141,6 +141,8 @@ def test_wrong_arguments_are_named(
 @pytest.mark.parametrize(
     ("make", "change", "message"),
     [
+        (UNet, {"depth": 30}, "model.depth: expected at most 8, got 30"),
+        (CGNet, {"blocks": [1] * 12}, "model.blocks: expected at most 8 numbers, got 12"),
         (UNet, {"depth": 2.5}, "model.depth: expected a whole number of at least 1, got 2.5"),
         (
             CGNet,
