@@ -116,7 +116,9 @@ class ChannelNorm(nn.LayerNorm):
 
     def forward(self, image_BCHW: Tensor) -> Tensor:
         """The same size and type."""
-        return super().forward(image_BCHW.movedim(1, -1)).movedim(-1, 1)
+        normed_BHWC = super().forward(image_BCHW.movedim(1, -1))
+        # Left in this order in memory, DeepLab's backward ends torch 2.13 on CPUs (double free).
+        return normed_BHWC.movedim(-1, 1).contiguous()
 
 
 def make_norm(norm: str, channels: int) -> nn.Module:
