@@ -76,7 +76,7 @@ def test_tiles_equal_the_whole_field(
 def test_probabilities_in_float32_equal_to_1e_5(name: str, periodic: bool) -> None:
     network = made(name, torch.float32, periodic=periodic)
     field_CHW = torch.randn(2, 101, 147)
-    tiles = Tiles(network, 2, 24)
+    tiles = Tiles(network, 2, 40)
     found_KHW = tiled(tiles, field_CHW)
     expected_KHW = whole(network, field_CHW)
     torch.testing.assert_close(found_KHW.softmax(0), expected_KHW.softmax(0), rtol=0, atol=1e-5)
