@@ -45,7 +45,7 @@ def enlarged(size: int, stride: int, around: bool) -> NDArray[np.intp]:
 class FieldMean(nn.Module):
     """Mean over a field, BCHW to BC11, also where the field comes in tiles."""
 
-    moments: Callable[[Tensor], Tensor] | None = None  # set by `_moments` while it does
+    moments: Callable[[Tensor], Tensor] | None = None  # set by `_set` while it does
 
     def forward(self, field_BCHW: Tensor) -> Tensor:
         """The mean, in the type of the field."""
