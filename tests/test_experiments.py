@@ -107,9 +107,18 @@ def test_jet_stream_runs_on_reanalysis(
     assert metrics["baseline/iou_jet"] == pytest.approx(1, abs=0.02)
 
 
+def test_sample128_is_of_its_size(scadl: Callable[..., Any], workplace: Path) -> None:
+    few = ("data.sample.train_maps=6", "data.sample.test_maps=2")
+    folder = train(scadl, workplace, "experiment=sample128", "model=tiramisu", *few, *SHORT)
+    assert "test/iou_atmospheric_river" in folder.load_metrics()
+    assert "128 x 192" in folder.report.read_text()
+
+
 @pytest.mark.parametrize(
     "words",
     [
+        ("model=cgnet", "model.blocks=[1, 1]"),
+        ("model=deeplab", "model.norm=channel"),
         ("optimizer=sgd", "logger=none", "callbacks=early_stopping"),
         ("schedule.floor=0.1", "loader.workers=1", "trainer.accumulate_grad_batches=2"),
     ],

@@ -10,14 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from apps.climate.globe import (
-    GlobeNetwork,
-    GlobePad,
-    Zoom,
-    check_arguments,
-    convolution,
-    make_norm,
-)
+from apps.climate.globe import GlobeNetwork, GlobePad, Zoom, check_arguments, convolution, make_norm
 from scadl_core.workflow.tiles import FieldMean
 
 
@@ -26,33 +19,23 @@ class CGNet(GlobeNetwork):
     (Kapp-Schwoerer et al. 2020): the default has as many parameters.
 
     Args:
-        in_channels: C, number of input variables.
-        num_classes: K.
         width: Channels after the first halving of the resolution; each stage doubles them.
         blocks: Blocks of each stage. A stage halves the resolution, and doubles the dilation.
-        norm: One of `apps.climate.globe.NORMS`.
-        periodic: Whether the columns go once around the globe; False for a regional map.
-
-    Raises:
-        ConfigError: An argument is out of range.
+        common: See :class:`apps.climate.globe.GlobeNetwork`.
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        num_classes: int,
-        width: int = 32,
-        blocks: Sequence[int] = (3, 21),
-        norm: str = "group",
-        periodic: bool = True,
-    ) -> None:
+        self, in_channels: int, num_classes: int, width: int = 32,
+        blocks: Sequence[int] = (3, 21), norm: str = "group", periodic: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
-        counts = {"in_channels": in_channels, "num_classes": num_classes}
-        check_arguments(norm, **counts, width=width, blocks=blocks)
+        counts = {"in_channels": in_channels, "num_classes": num_classes, "width": width}
+        check_arguments(norm, counts, blocks=blocks)
         self.stride = 2 ** (1 + len(blocks))
         self.shrink = nn.Sequential(GlobePad(), nn.AvgPool2d(3, stride=2))
-        layers = [_conv(in_channels, width, norm, stride=2)]
-        self.stem = nn.Sequential(*layers, *(_conv(width, width, norm) for _ in range(2)))
+        self.stem = nn.Sequential(
+            _conv(in_channels, width, norm, stride=2), *(_conv(width, width, norm) for _ in "23")
+        )
         joined = [width + in_channels]
         self.stages = nn.ModuleList()
         for stage, count in enumerate(blocks, start=1):
@@ -79,15 +62,9 @@ class CGNet(GlobeNetwork):
 
 
 class ContextGuided(nn.Module):
-    """Joins a pixel's neighbours and its surroundings, and weighs channels by the whole map.
-
-    Args:
-        before: Channels of the input.
-        after: Channels of the output.
-        dilation: How far the surroundings are.
-        reduction: By how much the weighing is narrower than the channels.
-        norm: One of `apps.climate.globe.NORMS`.
-        halve: Whether to halve the resolution; else the input is added to the output.
+    """Joins a pixel's neighbours and its surroundings, a dilation away, and weighs channels by the
+    whole map, in a space narrower by `reduction`. Where it does not halve the resolution, the input
+    is added to the output.
     """
 
     def __init__(
@@ -96,8 +73,8 @@ class ContextGuided(nn.Module):
         super().__init__()
         self.halve, part = halve, after if halve else after // 2
         self.enter = _conv(before, part, norm, *((3, 2) if halve else (1,)))
-        self.near = nn.Sequential(*convolution(part, part, groups=part))
-        self.around = nn.Sequential(*convolution(part, part, dilation=dilation, groups=part))
+        self.near = convolution(part, part, groups=part)
+        self.around = convolution(part, part, dilation=dilation, groups=part)
         reduce = convolution(2 * part, after, kernel=1) if halve else []
         self.join = nn.Sequential(make_norm(norm, 2 * part), nn.PReLU(2 * part), *reduce)
         narrow = max(after // reduction, 1)
@@ -115,5 +92,5 @@ class ContextGuided(nn.Module):
 
 
 def _conv(before: int, after: int, norm: str, kernel: int = 3, stride: int = 1) -> nn.Sequential:
-    layers = convolution(before, after, kernel, stride)
+    layers = convolution(before, after, kernel, stride=stride)
     return nn.Sequential(*layers, make_norm(norm, after), nn.PReLU(after))

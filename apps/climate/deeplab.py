@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from apps.climate.globe import GlobeNetwork, Zoom, check_arguments, convolution, make_norm
+from apps.climate.globe import GlobeNetwork, Zoom, check_arguments, convolution, make_norm, unit
 from scadl_core.workflow.tiles import FieldMean
 
 
@@ -21,37 +21,24 @@ class DeepLab(GlobeNetwork):
     arXiv:1512.03385) of any size under it in place of Xception.
 
     Args:
-        in_channels: C, number of input variables.
-        num_classes: K.
         width: Channels at full resolution; they double with each halving, up to 8 times. The
             pyramid and the decoder have 4 times as many.
         depth: How often the resolution is halved. The decoder begins half way.
         blocks: Residual blocks of each resolution.
         rates: Dilations of the pyramid.
-        norm: One of `apps.climate.globe.NORMS`.
-        periodic: Whether the columns go once around the globe; False for a regional map.
-
-    Raises:
-        ConfigError: An argument is out of range.
+        common: See :class:`apps.climate.globe.GlobeNetwork`.
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        num_classes: int,
-        width: int = 32,
-        depth: int = 4,
-        blocks: int = 2,
-        rates: Sequence[int] = (6, 12, 18),
-        norm: str = "group",
-        periodic: bool = True,
-    ) -> None:
+        self, in_channels: int, num_classes: int, width: int = 32, depth: int = 4, blocks: int = 2,
+        rates: Sequence[int] = (6, 12, 18), norm: str = "group", periodic: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
-        counts = {"in_channels": in_channels, "num_classes": num_classes, "blocks": blocks}
-        check_arguments(norm, **counts, width=width, depth=depth, rates=rates)
+        counts = {"in_channels": in_channels, "num_classes": num_classes, "width": width}
+        check_arguments(norm, counts | {"depth": depth, "blocks": blocks}, rates=rates)
         self.stride, self.middle = 2**depth, depth // 2
         levels = [width * 2 ** min(level, 3) for level in range(depth + 1)]
-        self.stem = _conv(in_channels, width, norm)
+        self.stem = unit(in_channels, width, norm)
         self.stages = nn.ModuleList(
             nn.Sequential(
                 Residual(before, after, norm, stride=2),
@@ -61,9 +48,9 @@ class DeepLab(GlobeNetwork):
         )
         features, fine = 4 * width, max(3 * width // 4, 1)  # 256 and 48 in the paper
         self.pyramid = Pyramid(levels[-1], features, rates, norm)
-        self.reduce = _conv(levels[self.middle], fine, norm, kernel=1)
+        self.reduce = unit(levels[self.middle], fine, norm, kernel=1)
         self.decode = nn.Sequential(
-            _conv(features + fine, features, norm), _conv(features, features, norm),
+            unit(features + fine, features, norm), unit(features, features, norm),
             nn.Conv2d(features, num_classes, 1), Zoom(2**self.middle),
         )  # fmt: skip
         self.zoom = Zoom(2 ** (depth - self.middle))
@@ -83,11 +70,11 @@ class Pyramid(nn.Module):
 
     def __init__(self, before: int, after: int, rates: Sequence[int], norm: str) -> None:
         super().__init__()
-        dilated = [_conv(before, after, norm, dilation=rate) for rate in rates]
-        self.branches = nn.ModuleList([_conv(before, after, norm, kernel=1), *dilated])
+        dilated = [unit(before, after, norm, dilation=rate) for rate in rates]
+        self.branches = nn.ModuleList([unit(before, after, norm, kernel=1), *dilated])
         # No norm: a batch of one map has a single value of each channel here.
         self.whole = nn.Sequential(FieldMean(), nn.Conv2d(before, after, 1), nn.ReLU())
-        self.join = _conv((len(rates) + 2) * after, after, norm, kernel=1)
+        self.join = unit((len(rates) + 2) * after, after, norm, kernel=1)
 
     def forward(self, image_BCHW: Tensor) -> Tensor:
         """BCHW to BCHW."""
@@ -101,14 +88,10 @@ class Residual(nn.Module):
     def __init__(self, before: int, after: int, norm: str, stride: int = 1) -> None:
         super().__init__()
         second = [*convolution(after, after), make_norm(norm, after)]
-        self.body = nn.Sequential(_conv(before, after, norm, stride=stride), *second)
-        shortcut = [*convolution(before, after, 1, stride), make_norm(norm, after)]
+        self.body = nn.Sequential(unit(before, after, norm, stride=stride), *second)
+        shortcut = [*convolution(before, after, 1, stride=stride), make_norm(norm, after)]
         self.shortcut = nn.Sequential(*shortcut) if stride > 1 else nn.Identity()
 
     def forward(self, image_BCHW: Tensor) -> Tensor:
         """BCHW to BCHW, height and width divided by the stride."""
         return functional.relu(self.body(image_BCHW) + self.shortcut(image_BCHW))
-
-
-def _conv(before: int, after: int, norm: str, **how: int) -> nn.Sequential:
-    return nn.Sequential(*convolution(before, after, **how), make_norm(norm, after), nn.ReLU())

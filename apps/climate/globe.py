@@ -5,7 +5,7 @@ Suffixes: B batch, C channel, K class, H latitude, W longitude.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,7 @@ from torch.nn import functional
 from scadl_core.errors import ConfigError, nearest
 from scadl_core.workflow.tiles import FieldNorm, enlarged
 
+DEEPEST = 8  # halvings; the channels double with each, and the map has to be a multiple of 2**8
 MOST_GROUPS = 4  # of group normalisation; fewer where the channels are not a multiple
 NORMS = ("group", "channel", "batch")
 
@@ -23,11 +24,15 @@ class GlobeNetwork(nn.Module):
 
     Laws: With `periodic` there is no seam: rolling the input in longitude by a multiple of `stride`
     columns rolls the output by as much, where the width of the map is such a multiple, too. A map's
-    output does not depend on the other maps of its batch, nor on how a batch is cut over ranks, but
-    with the norm "batch". The output has the height and width of the input, whatever they are.
+    output does not depend on the other maps of its batch, nor on how a batch is cut over ranks,
+    unless the norm is "batch". The output has the height and width of the input, whatever they are.
+
+    All take `in_channels` (C), `num_classes` (K), `norm` (see `make_norm`) and `periodic`: whether
+    columns go once around the globe, or the map is regional. They raise a ConfigError for an
+    argument that is out of range.
     """
 
-    stride: int  # pixels of the map in one of the coarsest level
+    stride: int  # columns of the map to one of the coarsest level
     _periodic = True
 
     @property
@@ -74,12 +79,12 @@ class GlobePad(nn.Module):
     def forward(self, image_BCHW: Tensor) -> Tensor:
         """BCHW to BC(H+2m)(W+2m)."""
         wide = _extend(image_BCHW, -1, self.margin, self.periodic)
-        return _extend(wide, -2, self.margin, False)
+        return _extend(wide, -2, self.margin, around=False)
 
 
 def _extend(image: Tensor, axis: int, margin: int, around: bool) -> Tensor:
     size = image.shape[axis]
-    if around and margin > size // 2:
+    if around and 2 * margin > size:
         turns = -(-margin // size)
         several = torch.cat([image] * (2 * turns + 1), axis)
         return several.narrow(axis, turns * size - margin, size + 2 * margin)
@@ -101,10 +106,9 @@ class Zoom(nn.Module):
 
     def forward(self, image_BCHW: Tensor) -> Tensor:
         """BCHW to BC(fH)(fW)."""
-        wide = functional.interpolate(
-            self.pad(image_BCHW), scale_factor=float(self.factor), mode="bilinear"
-        )
-        return wide[..., self.factor : -self.factor, self.factor : -self.factor]
+        factor, wide = self.factor, self.pad(image_BCHW)
+        wide = functional.interpolate(wide, scale_factor=float(factor), mode="bilinear")
+        return wide[..., factor:-factor, factor:-factor]
 
 
 class ChannelNorm(nn.LayerNorm):
@@ -112,12 +116,14 @@ class ChannelNorm(nn.LayerNorm):
 
     def forward(self, image_BCHW: Tensor) -> Tensor:
         """The same size and type."""
-        return super().forward(image_BCHW.movedim(1, -1)).movedim(-1, 1)
+        normed_BHWC = super().forward(image_BCHW.movedim(1, -1))
+        # Left in this order in memory, DeepLab's backward ends torch 2.13 on CPUs (double free).
+        return normed_BHWC.movedim(-1, 1).contiguous()
 
 
 def make_norm(norm: str, channels: int) -> nn.Module:
-    """One of `NORMS`: over a map and a group of channels, over the channels of a pixel, or over a
-    batch.
+    """Normalises "group": over a group of channels and the map; "channel": over the channels of
+    each pixel; "batch": each channel over the batch, on which results then depend.
     """
     if norm == "group":
         groups = next(n for n in range(MOST_GROUPS, 0, -1) if channels % n == 0)
@@ -125,29 +131,35 @@ def make_norm(norm: str, channels: int) -> nn.Module:
     return ChannelNorm(channels) if norm == "channel" else nn.BatchNorm2d(channels)
 
 
-def convolution(
-    before: int, after: int, kernel: int = 3, stride: int = 1, dilation: int = 1, groups: int = 1
-) -> list[nn.Module]:
+def convolution(before: int, after: int, kernel: int = 3, **how: int) -> nn.Sequential:
     """A padded convolution of odd kernel. It has no bias, as norms have one."""
-    layer = nn.Conv2d(
-        before, after, kernel, stride=stride, dilation=dilation, groups=groups, bias=False
-    )
-    return [GlobePad(dilation * (kernel // 2)), layer] if kernel > 1 else [layer]
+    layer = nn.Conv2d(before, after, kernel, bias=False, **how)
+    margin = how.get("dilation", 1) * (kernel // 2)
+    return nn.Sequential(*[GlobePad(margin)] * (margin > 0), layer)
 
 
-def check_arguments(norm: str, **counts: int | Sequence[int]) -> None:
-    """Refuses what is no whole number of at least 1, no list of them, or no known norm.
+def unit(before: int, after: int, norm: str, kernel: int = 3, **how: int) -> nn.Sequential:
+    """A convolution, a norm and ReLU."""
+    layers = convolution(before, after, kernel, **how)
+    return nn.Sequential(*layers, make_norm(norm, after), nn.ReLU())
+
+
+def check_arguments(norm: str, counts: Mapping[str, int], **lists: Sequence[int]) -> None:
+    """Refuses a count, or a list of them, that is no whole number of at least 1, too many halvings,
+    or an unknown norm.
 
     Raises:
         ConfigError: The first such argument.
     """
-    for name, value in counts.items():
-        several = isinstance(value, list | tuple) and len(value) > 0
-        for count in value if several else [value]:
-            if isinstance(count, bool) or not isinstance(count, int) or count < 1:
-                expected = "whole numbers" if several else "a whole number"
-                found = f"expected {expected} of at least 1, got {value!r}"
-                raise ConfigError(f"model.{name}: {found}")
+    for name, value in (counts | lists).items():
+        listed = isinstance(value, list | tuple)
+        valid = [type(it) is int and it >= 1 for it in (value if listed else [value])]
+        if listed != (name in lists) or not valid or not all(valid):
+            expected = "a list of whole numbers" if name in lists else "a whole number"
+            raise ConfigError(f"model.{name}: expected {expected} of at least 1, got {value!r}")
+        if (many := len(value) if listed else value * (name == "depth")) > DEEPEST:
+            most = f"{DEEPEST} numbers" if listed else DEEPEST
+            raise ConfigError(f"model.{name}: expected at most {most}, got {many}")
     if norm not in NORMS:
         found = f"got {norm!r}{nearest(norm, NORMS)}"
         raise ConfigError(f"model.norm: expected a known norm, {found}")

@@ -1,4 +1,4 @@
-"""The networks: U-Net, and from files beside this one CGNet, Tiramisu and DeepLabv3+.
+"""The networks: U-Net, and from files beside this one CGNet, DeepLabv3+ and Tiramisu.
 
 Suffixes: B batch, C channel, K class, H latitude, W longitude.
 """
@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from apps.climate.cgnet import CGNet as CGNet
 from apps.climate.deeplab import DeepLab as DeepLab
-from apps.climate.globe import GlobeNetwork, check_arguments, convolution, make_norm
+from apps.climate.globe import GlobeNetwork, check_arguments, unit
 from apps.climate.tiramisu import Tiramisu as Tiramisu
 from scadl_core.errors import ConfigError
 
@@ -22,29 +22,18 @@ class UNet(GlobeNetwork):
     """U-Net (Ronneberger et al. 2015, arXiv:1505.04597) for maps that go around the globe.
 
     Args:
-        in_channels: C, number of input variables.
-        num_classes: K.
         width: Channels of the first level; they double from level to level, but for the last.
         depth: How often the resolution is halved.
-        norm: One of `apps.climate.globe.NORMS`.
-        periodic: Whether the columns go once around the globe; False for a regional map.
-
-    Raises:
-        ConfigError: An argument is out of range.
+        common: See :class:`apps.climate.globe.GlobeNetwork`.
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        num_classes: int,
-        width: int = 16,
-        depth: int = 3,
-        norm: str = "group",
-        periodic: bool = True,
-    ) -> None:
+        self, in_channels: int, num_classes: int, width: int = 16, depth: int = 3,
+        norm: str = "group", periodic: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
-        counts = {"in_channels": in_channels, "num_classes": num_classes}
-        check_arguments(norm, **counts, width=width, depth=depth)
+        counts = {"in_channels": in_channels, "num_classes": num_classes, "width": width}
+        check_arguments(norm, counts | {"depth": depth})
         if depth > DEEPEST:
             raise ConfigError(f"model.depth: expected at most {DEEPEST}, got {depth}")
         self.stride = 2**depth
@@ -71,7 +60,4 @@ class UNet(GlobeNetwork):
 
 
 def _block(before: int, after: int, norm: str) -> nn.Sequential:
-    layers: list[nn.Module] = []
-    for channels in (before, after):
-        layers += [*convolution(channels, after), make_norm(norm, after), nn.ReLU()]
-    return nn.Sequential(*layers)
+    return nn.Sequential(*unit(before, after, norm), *unit(after, after, norm))

@@ -111,10 +111,7 @@ class Segmentation(Task):
         return found
 
     def probabilities(
-        self,
-        image_CHW: NDArray[np.float32],
-        periodic: bool,
-        tiles: Tiles | None = None,
+        self, image_CHW: NDArray[np.float32], periodic: bool, tiles: Tiles | None = None
     ) -> NDArray[np.float32]:
         """Predicts one map.
 
@@ -125,20 +122,16 @@ class Segmentation(Task):
 
         Returns:
             Probability of each class, float32 of shape (K, H, W).
-
-        Raises:
-            ConfigError: Tiles are needed, and the network has none.
         """
         trained, self.network.periodic = self.network.periodic, periodic
         tiles = tiles or Tiles(self.network, len(image_CHW))
 
         def read(rows: slice, columns: slice) -> Tensor:
-            window_CHW = torch.from_numpy(image_CHW[:, rows, columns]).to(self.device)
-            return self._scaled(window_CHW)
+            return self._scaled(torch.from_numpy(image_CHW[:, rows, columns]).to(self.device))
 
-        size = image_CHW.shape[1:]
-        probability_KHW = np.empty((len(self.facts["classes"]), *size), np.float32)
-        for rows, columns, logits_KHW in tiles(read, *size):
+        shape = (len(self.facts["classes"]), *image_CHW.shape[1:])
+        probability_KHW = np.empty(shape, np.float32)
+        for rows, columns, logits_KHW in tiles(read, *shape[1:]):
             probability_KHW[:, rows, columns] = logits_KHW.softmax(0).float().cpu()
         self.network.periodic = trained
         return probability_KHW

@@ -20,43 +20,29 @@ class Tiramisu(GlobeNetwork):
     Kurth et al. 2018 (arXiv:1810.01993) have it for climate: growth 32, kernel 5, fewer layers.
 
     Args:
-        in_channels: C, number of input variables.
-        num_classes: K.
         width: Channels of the first convolution.
         growth: Channels that each layer adds.
         layers: Layers of each dense block on the way down, the last of which is the bottom.
         kernel: Rows and columns of the convolutions, odd.
         dropout: Share of values dropped after each convolution. What is dropped depends on how a
             batch is cut over ranks.
-        norm: One of `apps.climate.globe.NORMS`.
-        periodic: Whether the columns go once around the globe; False for a regional map.
-
-    Raises:
-        ConfigError: An argument is out of range.
+        common: See :class:`apps.climate.globe.GlobeNetwork`.
     """
 
     def __init__(
-        self,
-        in_channels: int,
-        num_classes: int,
-        width: int = 48,
-        growth: int = 16,
-        layers: Sequence[int] = (4, 5, 7, 10, 12, 15),
-        kernel: int = 3,
-        dropout: float = 0.0,
-        norm: str = "group",
-        periodic: bool = True,
-    ) -> None:
+        self, in_channels: int, num_classes: int, width: int = 48, growth: int = 16,
+        layers: Sequence[int] = (4, 5, 7, 10, 12, 15), kernel: int = 3, dropout: float = 0.0,
+        norm: str = "group", periodic: bool = True,
+    ) -> None:  # fmt: skip
         super().__init__()
-        counts = {"in_channels": in_channels, "num_classes": num_classes, "kernel": kernel}
-        check_arguments(norm, **counts, width=width, growth=growth, layers=layers)
+        counts = {"in_channels": in_channels, "num_classes": num_classes, "width": width}
+        check_arguments(norm, counts | {"growth": growth, "kernel": kernel}, layers=layers)
         if kernel % 2 == 0:
             raise ConfigError(f"model.kernel: expected an odd number, got {kernel}")
         self.stride = 2 ** (len(layers) - 1)
-        layer = (kernel, dropout, norm)
-        self.stem = nn.Sequential(*convolution(in_channels, width, kernel))
+        self.stem = convolution(in_channels, width, kernel)
         self.down, self.shrink = nn.ModuleList(), nn.ModuleList()
-        features, skips = width, []
+        layer, features, skips = (kernel, dropout, norm), width, []
         for count in layers:
             self.down.append(DenseBlock(features, growth, count, *layer))
             features += count * growth
@@ -65,7 +51,7 @@ class Tiramisu(GlobeNetwork):
             same = _layer(features, features, 1, dropout, norm)
             self.shrink.append(nn.Sequential(same, nn.MaxPool2d(2)))
         self.widen, self.up = nn.ModuleList(), nn.ModuleList()
-        new = layers[-1] * growth
+        features, new = skips[-1], layers[-1] * growth
         for count, skip in zip(reversed(layers[:-1]), reversed(skips[:-1]), strict=True):
             self.widen.append(nn.Sequential(GlobePad(), nn.ConvTranspose2d(new, new, 3, stride=2)))
             self.up.append(DenseBlock(new + skip, growth, count, *layer))
@@ -79,7 +65,8 @@ class Tiramisu(GlobeNetwork):
         for block, shrink in zip(self.down, [*self.shrink, None], strict=True):
             skips.append(block(hidden))
             hidden = shrink(skips[-1]) if shrink else skips[-1][:, hidden.shape[1] :]
-        for block, widen, skip in zip(self.up, self.widen, reversed(skips[:-1]), strict=True):
+        features = skips.pop()
+        for block, widen, skip in zip(self.up, self.widen, reversed(skips), strict=True):
             height, width = skip.shape[-2:]
             wide = widen(hidden)[..., 2 : 2 + height, 2 : 2 + width]  # less what is of the margin
             joined = torch.cat([wide, skip], 1)
@@ -106,4 +93,4 @@ class DenseBlock(nn.Sequential):
 
 def _layer(before: int, after: int, kernel: int, dropout: float, norm: str) -> nn.Sequential:
     layers = convolution(before, after, kernel)
-    return nn.Sequential(make_norm(norm, before), nn.ReLU(), *layers, nn.Dropout2d(dropout))
+    return nn.Sequential(make_norm(norm, before), nn.ReLU(), *layers, nn.Dropout(dropout))

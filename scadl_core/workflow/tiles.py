@@ -17,7 +17,7 @@ import copy
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import cached_property, partial
+from functools import cached_property
 from itertools import product
 from typing import Any, NamedTuple
 
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.nn.modules.module import register_module_forward_hook
 
 from scadl_core.errors import ConfigError
 from scadl_core.memory import AliveBytes
@@ -44,7 +45,7 @@ def enlarged(size: int, stride: int, around: bool) -> NDArray[np.intp]:
 class FieldMean(nn.Module):
     """Mean over a field, BCHW to BC11, also where the field comes in tiles."""
 
-    moments: Callable[[Tensor], Tensor] | None = None  # set by `_moments` while it does
+    moments: Callable[[Tensor], Tensor] | None = None  # set by `_set` while it does
 
     def forward(self, field_BCHW: Tensor) -> Tensor:
         """The mean, in the type of the field."""
@@ -128,20 +129,26 @@ class Tiles:
         columns = _spans(sizes[1], tile, margins[1], around)
         tiles, means = list(product(rows, columns)), _Means()
 
+        moments = means.moments if len(tiles) > 1 else None
+
+        @torch.no_grad()
         def forward(spans: Sequence[_Span]) -> Tensor:
             means.asked, means.spans = 0, spans
             pairs = zip(index, spans, strict=True)
             pixels = (it.take(range(s.first, s.last), mode="wrap") for it, s in pairs)
-            output_BKHW: Tensor = self.network(_gather(read, *pixels)[None])
+            with _set(self.network, moments, around and len(columns) == 1):
+                output_BKHW: Tensor = self.network(_gather(read, *pixels)[None])
             return output_BKHW
 
-        moments = means.moments if len(tiles) > 1 else None
-        with torch.no_grad(), _set(self.network, moments, around and len(columns) == 1):
-            while moments and means.add(forward, tiles):
-                pass
-            for spans in tiles:
-                if spans[0].start < height and spans[1].start < width:
-                    yield _piece(forward(spans), spans, (height, width))
+        while moments and means.add(forward, tiles):
+            pass
+        for row, column in tiles:
+            own = row.until(height), column.until(width)
+            if all(span.start < span.stop for span in own):
+                output_BKHW = forward((row, column))
+                scale = output_BKHW.shape[2] // (row.last - row.first)
+                rows_out, columns_out = (slice(s.start * scale, s.stop * scale) for s in own)
+                yield rows_out, columns_out, _inner(output_BKHW, own)[0]
 
     def _tile(self, height: int, width: int) -> int:
         if self.tile is not None:
@@ -197,21 +204,16 @@ class Tiles:
 
     def _culprit(self, axis: int, length: int) -> str:
         """The first layer that makes NaN everywhere of NaN somewhere."""
-        found = ["the network"]
+        found: list[nn.Module] = []
 
-        def look(name: str, _: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
+        def look(layer: nn.Module, inputs: tuple[Tensor, ...], output: Tensor) -> None:
             if output.isnan().all() and not inputs[0].isnan().all():
-                found.insert(-1, name)
+                found.append(layer)
 
-        layers = list(self._trial.named_modules())
-        hooks = [
-            layer.register_forward_hook(partial(look, f"{name} ({type(layer).__name__})"))
-            for name, layer in layers
-        ]
-        self._spread(axis, length, 0)
-        for hook in hooks:
-            hook.remove()
-        return found[0]
+        with register_module_forward_hook(look):
+            self._spread(axis, length, 0)
+        names = {layer: name for name, layer in self._trial.named_modules()}
+        return f"{names[found[0]]} ({type(found[0]).__name__})" if found else "the network"
 
 
 class _Span(NamedTuple):
@@ -221,6 +223,10 @@ class _Span(NamedTuple):
     stop: int
     first: int  # what it reads
     last: int
+
+    def until(self, size: int) -> _Span:
+        """Of it what is in the field."""
+        return self._replace(stop=min(self.stop, size))
 
 
 def _spans(size: int, tile: int, margin: int, around: bool) -> list[_Span]:
@@ -247,19 +253,6 @@ def _inner(map_BCHW: Tensor, spans: Sequence[_Span]) -> Tensor:
         start, stop = (round((it - span.first) * scale) for it in span[:2])
         map_BCHW = map_BCHW.narrow(axis, start, stop - start)
     return map_BCHW
-
-
-def _piece(
-    output_BKHW: Tensor, spans: Sequence[_Span], sizes: tuple[int, int]
-) -> tuple[slice, slice, Tensor]:
-    """Where in the output a tile belongs, and what, without what lies beyond the field."""
-    scale = output_BKHW.shape[2] // (spans[0].last - spans[0].first)
-    rows, columns = (
-        slice(span.start * scale, min(span.stop, size) * scale)
-        for span, size in zip(spans, sizes, strict=True)
-    )
-    inner_KHW = _inner(output_BKHW, spans)[0]
-    return rows, columns, inner_KHW[:, : rows.stop - rows.start, : columns.stop - columns.start]
 
 
 class _Reached(Exception):

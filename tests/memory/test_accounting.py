@@ -1,11 +1,11 @@
-"""Bytes that autograd keeps, counted by hand from the formulas of the derivatives."""
+"""Bytes that autograd keeps, counted by hand from the formulas of the derivatives; bytes alive."""
 
 from __future__ import annotations
 
 import torch
 from torch import Tensor, nn
 
-from scadl_core.memory import SavedBytes
+from scadl_core.memory import AliveBytes, SavedBytes
 
 FLOAT = 4
 
@@ -92,3 +92,22 @@ def test_gradients_are_the_same_to_the_bit() -> None:
         measured = gradients()
     assert len(plain) == 6
     assert all(torch.equal(one, other) for one, other in zip(plain, measured, strict=True))
+
+
+def test_the_most_that_is_alive_at_a_time() -> None:
+    input_N = torch.zeros(10)  # made before, so not counted
+    with AliveBytes() as alive:
+        first_N = input_N + 1
+        second_N = first_N.view(2, 5) * 2  # a view takes nothing
+        del first_N
+        assert alive.most == 20 * FLOAT
+        second_N.repeat(2, 1).sum()  # 10 + 20, then 1 more
+    assert alive.most == 31 * FLOAT
+    assert float(second_N.sum()) == 20
+
+
+def test_what_is_alive_in_a_network_that_keeps_nothing() -> None:
+    net = nn.Sequential(nn.Conv2d(1, 8, 1), nn.ReLU(), nn.Conv2d(8, 2, 1))
+    with torch.no_grad(), AliveBytes() as alive:
+        net(torch.zeros(1, 1, 10, 10))
+    assert alive.most == (8 + 8) * 100 * FLOAT + 100 * FLOAT  # both sides of ReLU; and the input

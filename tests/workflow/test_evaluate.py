@@ -143,7 +143,8 @@ def test_a_checkpoint_of_another_pipeline_is_refused(
     scadl: Scadl, trained: Path, workplace: Path
 ) -> None:
     path = workplace / "other.ckpt"
-    torch.save({"scadl": {"app": "hep"}, "state_dict": {}}, path)
+    identity = {"app": "hep", "facts": {}, "provenance": {}, "step": 0}
+    torch.save({"scadl": identity, "state_dict": {}}, path)
     done = scadl("evaluate", "climate", f"run.dir={trained}", f"checkpoint={path}")
     assert (done.status, done.err) == (
         2,

@@ -16,7 +16,7 @@ CLASSES = ["no event", "event"]
 ERA5 = ["t@500hPa", "t@850hPa", "z@500hPa", "z@850hPa"]
 
 
-def predict(image_CHW, periodic, tiles):
+def predict(image_CHW, periodic, tiles=None):
     """Looks at neighbours to the east and the north, so that it notices a turned or flipped map."""
     values_HW = np.nan_to_num(image_CHW).sum(0)
     slope_HW = np.roll(values_HW, -1, 1) - values_HW + 2 * np.gradient(values_HW, axis=0)
