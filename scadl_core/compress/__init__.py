@@ -1,0 +1,17 @@
+"""Floor 0. Arrays in, bytes out: compression whose error is bounded."""
+
+from scadl_core.compress.bounds import L2, Absolute, Bound, PointwiseRelative, Relative
+from scadl_core.compress.codec import Achieved, Compressed, decode, decode_tiles, encode
+
+__all__ = [
+    "L2",
+    "Absolute",
+    "Achieved",
+    "Bound",
+    "Compressed",
+    "PointwiseRelative",
+    "Relative",
+    "decode",
+    "decode_tiles",
+    "encode",
+]

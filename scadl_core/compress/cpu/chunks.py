@@ -1,0 +1,131 @@
+"""Runs of tiles: the kernels that the codec calls, each compiled once an array type.
+
+They touch only what they are given, so threads may run them side by side without the interpreter's
+lock. Arrays hold whole tiles; the caller pads the last one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from scadl_core.compress.cpu import quantise as values
+from scadl_core.compress.cpu import tiles
+
+U32, I64 = np.uint32, np.int64
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    """Compiles for the machine, and keeps the code where the interpreter keeps its own; without a
+    place to keep it (a read-only installation without a home), it is compiled in each process.
+    """
+    try:
+        return njit(nogil=True, cache=True)(function)
+    except RuntimeError:
+        return njit(nogil=True)(function)
+
+
+@njit(nogil=True)
+def _noise_of_tile(law: Any, first: Any, noises: Any) -> Any:
+    for i in range(1024):
+        noises[i] = values.noise(law.seed, first + i)
+
+
+@njit(nogil=True)
+def _mask_exact_zeros(raw: Any, start: Any, halves: Any, masks: Any) -> Any:
+    for row in range(32):
+        mask = U32(0)
+        for lane in range(32):
+            first = (start + row * 32 + lane) * halves
+            union = U32(raw[first + halves - 1]) & U32(0x7FFF)
+            for j in range(halves - 1):
+                union |= U32(raw[first + j])
+            mask |= U32((U32(1) if union else U32(0)) << U32(lane))
+        masks[row] = mask
+
+
+def _make_kernels(sources: str) -> tuple[Any, Any]:
+    # The cache looks at the file of the outer function alone. Being a part of the functions, the
+    # hash makes a change of any kernel's source a new entry.
+
+    def encode(
+        x: Any, raw: Any, law: Any, room: Any, start: Any, stride: Any, at: Any,
+        out: Any, descriptors: Any, noises: Any, stats: Any,
+    ) -> Any:  # fmt: skip
+        assert sources
+        halves = raw.size // x.size
+        used = I64(0)
+        for tile in range(descriptors.size):
+            first = start + tile * stride * 1024
+            if law.dithered:
+                _noise_of_tile(law, at + first, noises)
+                _mask_exact_zeros(raw, first, halves, room.masks)
+            bad_rows = values.quantise(x, first, law, room.codes[1:], noises, stats)
+            described = tiles.pack_tile(room, law, bad_rows, raw, first, halves, out, used)
+            descriptors[tile] = described
+            used += I64(described & tiles.SIZE_MASK)
+        return used
+
+    def decode(
+        words: Any, offset: Any, limit: Any, descriptors: Any, law: Any, room: Any,
+        at: Any, noises: Any, x: Any, raw: Any, start: Any,
+    ) -> Any:  # fmt: skip
+        assert sources
+        halves = raw.size // x.size
+        for tile in range(descriptors.size):
+            described = U32(descriptors[tile])
+            size = I64(described & tiles.SIZE_MASK)
+            if offset + size > limit:
+                return I64(tile)
+            if not tiles.unpack_tile(room, law, words, offset, described, halves):
+                return I64(tile)
+            first = start + tile * 1024
+            if law.dithered:
+                _noise_of_tile(law, at + first, noises)
+            values.dequantise(room.codes[1:], law, noises, x, first)
+            behind = offset + tiles.planes_of(described)
+            if size > 0 and not described & tiles.SPARSE:
+                tiles.read_raw_rows(room, words, behind, halves, raw, first)
+            offset += size
+        return I64(-1)
+
+    return _compiled(encode), _compiled(decode)
+
+
+@_compiled
+def scan(patterns: Any, sign_bit: Any, infinity: Any) -> Any:
+    """Smallest and largest finite value and smallest magnitude above zero, by their patterns.
+
+    Args:
+        patterns: Unsigned.
+        sign_bit: Of a pattern.
+        infinity: The pattern of infinity.
+
+    Returns:
+        int64: keys that order as the values do (a pattern where it is not negative), and a pattern;
+        with no finite value the first is above the second.
+    """
+    top = I64(infinity)
+    low, high, least = top, -top, top
+    for i in range(patterns.size):
+        bits = np.uint64(patterns[i])
+        size = I64(bits & np.uint64(sign_bit - np.uint64(1)))
+        key = -size if bits >= np.uint64(sign_bit) else size
+        finite = size < top
+        low = min(low, key if finite else top)
+        high = max(high, key if finite else -top)
+        least = min(least, size if size > 0 else top)
+    return low, high, least
+
+
+def _sources() -> str:
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
+
+
+encode, decode = _make_kernels(_sources())
