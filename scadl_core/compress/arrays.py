@@ -116,7 +116,9 @@ def take(array: Any) -> Run:
     form = format_of(array.dtype.name)
     if not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
-    return Run(*_run_of(array.view(form.values) if array.size else array, form, array.strides), "numpy")
+    return Run(
+        *_run_of(array.view(form.values) if array.size else array, form, array.strides), "numpy"
+    )
 
 
 def _take_tensor(tensor: Any) -> Run:
@@ -137,7 +139,9 @@ def _run_of(
     array: NDArray[Any], form: Format, strides: tuple[int, ...]
 ) -> tuple[NDArray[Any], Format, Layout]:
     layout = layout_of(array.shape, strides)
-    once = array[tuple(slice(0, 1) if axis in layout.repeated else slice(None) for axis in range(array.ndim))]
+    once = array[
+        tuple(slice(0, 1) if axis in layout.repeated else slice(None) for axis in range(array.ndim))
+    ]
     values = np.ascontiguousarray(once.transpose(layout.order)).reshape(-1)
     if values.ctypes.data % values.itemsize:
         values = values.copy()
@@ -178,7 +182,8 @@ def place(out: Any, form: Format, layout: Layout) -> NDArray[Any] | None:
     run = out.transpose(layout.order)
     if layout.repeated or not run.flags.c_contiguous or run.ctypes.data % run.itemsize:
         return None
-    return run.reshape(-1).view(form.values)
+    target: NDArray[Any] = run.reshape(-1).view(form.values)
+    return target
 
 
 def give(values: NDArray[Any], form: Format, layout: Layout, library: str) -> Any:
@@ -210,4 +215,5 @@ def _numpy_type(form: Format) -> np.dtype[Any]:
         raise CodecError(
             "NumPy has no bfloat16 of its own; install ml_dtypes, or decode into a torch tensor"
         ) from None
-    return np.dtype(ml_dtypes.bfloat16)
+    bfloat: np.dtype[Any] = np.dtype(ml_dtypes.bfloat16)
+    return bfloat

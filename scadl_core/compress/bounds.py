@@ -28,7 +28,7 @@ class Bound:
         eps: Any = self.eps
         if isinstance(eps, bool) or not isinstance(eps, Real):
             raise CodecError(f"{type(self).__name__}: expected a number, got {eps!r}")
-        if not (math.isfinite(eps) and eps >= 0):
+        if not (math.isfinite(eps) and float(eps) >= 0):
             raise CodecError(
                 f"{type(self).__name__}: expected a finite number of at least 0, got {eps!r}"
             )
@@ -87,5 +87,7 @@ def bound_from_json(value: Any) -> Bound:
     if not isinstance(value, dict) or set(value) != {"kind", "eps"}:
         raise CodecError(f'bound: expected {{"kind": ..., "eps": ...}}, got {value!r}')
     if value["kind"] not in _KINDS:
-        raise CodecError(f"bound: unknown kind {value['kind']!r}{nearest(str(value['kind']), _KINDS)}")
+        raise CodecError(
+            f"bound: unknown kind {value['kind']!r}{nearest(str(value['kind']), _KINDS)}"
+        )
     return _KINDS[value["kind"]](value["eps"])

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from scadl_core.compress.arrays import Layout, Run, give, place, take
-from scadl_core.compress.bounds import L2, Absolute, Bound, PointwiseRelative, Relative
+from scadl_core.compress.bounds import L2, Absolute, Bound, PointwiseRelative
 from scadl_core.compress.formats import Format
 from scadl_core.compress.laws import LOGARITHMIC, Law, linear_law, logarithmic_law
 from scadl_core.compress.tiling import GROUP, TILE, Tiles, count_tiles
@@ -93,7 +93,7 @@ def encode(
     Args:
         array: NumPy array or torch tensor of float16, bfloat16, float32 or float64, any shape and
             strides. A tensor on another device is coded on the CPU.
-        bound: :class:`Absolute`, :class:`Relative`, :class:`PointwiseRelative` or :class:`L2`.
+        bound: Absolute, Relative, PointwiseRelative or L2.
         predictor: "none", "1d" or "2d"; by default the one that makes a sample of tiles smallest.
         dither: A seed of 32 bits makes the error independent of the array (subtractive dither,
             Schuchman 1964), zeros remaining zeros. Not for PointwiseRelative; without predictor.
@@ -105,7 +105,9 @@ def encode(
         raise CodecError(f"expected a bound such as Relative(1e-3), got {bound!r}")
     if predictor is not None and predictor not in PREDICTORS:
         raise CodecError(f"predictor: expected one of {', '.join(PREDICTORS)}, got {predictor!r}")
-    if dither is not None and (isinstance(bound, PointwiseRelative) or predictor not in (None, "none")):
+    if dither is not None and (
+        isinstance(bound, PointwiseRelative) or predictor not in (None, "none")
+    ):
         raise CodecError("dither: works with absolute bounds and without a predictor")
     run = take(array)
     if isinstance(bound, L2):
@@ -135,7 +137,15 @@ def decode(packed: Compressed, out: Any = None) -> Any:
     if out is None:
         return give(values, packed.form, packed.layout, packed.library)
     if run is None:
-        _copy(out, give(values, packed.form, packed.layout, "numpy" if isinstance(out, np.ndarray) else "torch"))
+        _copy(
+            out,
+            give(
+                values,
+                packed.form,
+                packed.layout,
+                "numpy" if isinstance(out, np.ndarray) else "torch",
+            ),
+        )
     return out
 
 
@@ -218,7 +228,9 @@ def _with_predictor(run: Run, law: Law, predictor: str | None) -> Law:
     if law.dithered:
         predictor = "none"
     if predictor is not None:
-        return law._replace(predictor=PREDICTORS[predictor], width=width if predictor == "2d" else 1)
+        return law._replace(
+            predictor=PREDICTORS[predictor], width=width if predictor == "2d" else 1
+        )
     candidates = [law, law._replace(predictor=1)]
     if 1 < width < TILE:
         candidates.append(law._replace(predictor=2, width=width))

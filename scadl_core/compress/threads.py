@@ -33,9 +33,7 @@ class _Pool:
                 self.executor = None
             self.size = size
 
-    def map(
-        self, function: Callable[[_Item], _Result], items: Iterable[_Item]
-    ) -> list[_Result]:
+    def map(self, function: Callable[[_Item], _Result], items: Iterable[_Item]) -> list[_Result]:
         with self.lock:
             if self.executor is None:
                 self.executor = ThreadPoolExecutor(self.size, "scadl-codec")

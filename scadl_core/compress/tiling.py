@@ -12,6 +12,7 @@ TILE = 1024  # elements
 GROUP = 32  # tiles from one base to the next
 CHUNK = 256  # tiles a thread does at a time; a multiple of GROUP
 SIZE_MASK = 0xFFF
+SLACK = 64  # words behind the last that a decoder may touch
 
 
 @dataclass(frozen=True, eq=False)

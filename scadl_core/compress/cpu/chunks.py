@@ -59,13 +59,16 @@ def _make_kernels(sources: str) -> tuple[Any, Any]:
     ) -> Any:  # fmt: skip
         assert sources
         halves = raw.size // x.size
+        noises[:] = 0
         used = I64(0)
         for tile in range(descriptors.size):
             first = start + tile * stride * 1024
             if law.dithered:
                 _noise_of_tile(law, at + first, noises)
                 _mask_exact_zeros(raw, first, halves, room.masks)
-            bad_rows = values.quantise(x, first, law, room.codes[1:], noises, stats)
+            bad_rows = values.quantise(
+                x[first : first + 1024], law, room.codes[1:], noises, room.errors, stats
+            )
             described = tiles.pack_tile(room, law, bad_rows, raw, first, halves, out, used)
             descriptors[tile] = described
             used += I64(described & tiles.SIZE_MASK)
@@ -77,6 +80,7 @@ def _make_kernels(sources: str) -> tuple[Any, Any]:
     ) -> Any:  # fmt: skip
         assert sources
         halves = raw.size // x.size
+        noises[:] = 0
         for tile in range(descriptors.size):
             described = U32(descriptors[tile])
             size = I64(described & tiles.SIZE_MASK)
@@ -87,7 +91,7 @@ def _make_kernels(sources: str) -> tuple[Any, Any]:
             first = start + tile * 1024
             if law.dithered:
                 _noise_of_tile(law, at + first, noises)
-            values.dequantise(room.codes[1:], law, noises, x, first)
+            values.dequantise(room.codes[1:], law, noises, x[first : first + 1024])
             behind = offset + tiles.planes_of(described)
             if size > 0 and not described & tiles.SPARSE:
                 tiles.read_raw_rows(room, words, behind, halves, raw, first)

@@ -22,6 +22,8 @@ _SQUARES = ir.VectorType(_I64, 4)
 # Swaps of a transposition of 8 x 8 bits in 64: by 1 x 1, 2 x 2 and 4 x 4 blocks (Warren, Hacker's
 # Delight, section 7-3).
 _SWAPS = ((7, 0x00AA00AA00AA00AA), (14, 0x0000CCCC0000CCCC), (28, 0x00000000F0F0F0F0))
+_COMPACT = [([lane for lane in range(8) if byte >> lane & 1] + [0] * 8)[:8] for byte in range(256)]
+_EXPAND = [[(byte & ((1 << lane) - 1)).bit_count() for lane in range(8)] for byte in range(256)]
 _TO_PLANES = [8 * (byte % 4) + byte // 4 for byte in range(32)]
 _TO_LANES = [4 * (byte % 8) + byte // 8 for byte in range(32)]
 
@@ -83,10 +85,81 @@ def or_of_lanes(typingctx: Any, codes: Any, first: Any) -> Any:
     def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
         row = builder.load(_at(context, builder, signature, values, 0, _CODES), align=4)
         kind = ir.FunctionType(_I32, [_CODES])
-        reduce = cgutils.get_or_insert_function(builder.module, kind, "llvm.vector.reduce.or.v32i32")
+        reduce = cgutils.get_or_insert_function(
+            builder.module, kind, "llvm.vector.reduce.or.v32i32"
+        )
         return builder.call(reduce, [row])
 
     return types.uint32(codes, types.int64), build
+
+
+@intrinsic
+def compact_lanes(typingctx: Any, values: Any, first: Any, mask: Any, out: Any, at: Any) -> Any:
+    """Writes those of 32 lanes whose bit is set one after the other; returns where they end.
+
+    Up to seven more words behind them are touched.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        table = _table(context, builder, "compact", _COMPACT)
+        at = values[4]
+        for block in range(4):
+            byte, order = _ordered(builder, table, values[2], block)
+            source = _element(context, builder, signature, values, 0, 1, 8 * block, _WORDS)
+            chosen = _permute(context, builder, builder.load(source, align=4), order)
+            array = arrayobj.make_array(signature.args[3])(context, builder, values[3])
+            target = builder.bitcast(builder.gep(array.data, [at]), _WORDS.as_pointer())
+            builder.store(chosen, target, align=4)
+            at = builder.add(at, builder.zext(builder.ctpop(byte), _I64))
+        return at
+
+    return types.int64(values, types.int64, types.uint32, out, types.int64), build
+
+
+@intrinsic
+def expand_lanes(typingctx: Any, values: Any, at: Any, mask: Any, out: Any, first: Any) -> Any:
+    """Puts one value after the other to those of 32 lanes whose bit is set, and zero to the others;
+    returns where the values end. Up to seven more behind them are read.
+    """
+
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        table = _table(context, builder, "expand", _EXPAND)
+        at = values[1]
+        for block in range(4):
+            byte, order = _ordered(builder, table, values[2], block)
+            array = arrayobj.make_array(signature.args[0])(context, builder, values[0])
+            source = builder.bitcast(builder.gep(array.data, [at]), _WORDS.as_pointer())
+            chosen = _permute(context, builder, builder.load(source, align=4), order)
+            bits = builder.bitcast(builder.trunc(byte, _I8), ir.VectorType(ir.IntType(1), 8))
+            chosen = builder.select(bits, chosen, ir.Constant(_WORDS, None))
+            target = _element(context, builder, signature, values, 3, 4, 8 * block, _WORDS)
+            builder.store(chosen, target, align=4)
+            at = builder.add(at, builder.zext(builder.ctpop(byte), _I64))
+        return at
+
+    return types.int64(values, types.int64, types.uint32, out, types.int64), build
+
+
+@intrinsic
+def running_sum(typingctx: Any, values: Any, first: Any, total: Any, out: Any, at: Any) -> Any:
+    """Writes the running sums of 32 lanes, begun at ``total``; returns the last."""
+
+    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+        total = _splat(builder, values[2], _I32, 8)
+        nothing = ir.Constant(_WORDS, None)
+        for block in range(4):
+            source = _element(context, builder, signature, values, 0, 1, 8 * block, _WORDS)
+            sums = builder.load(source, align=4)
+            for distance in (1, 2, 4):
+                order = [8 + i if i < distance else i - distance for i in range(8)]
+                mask = ir.Constant(_WORDS, order)
+                sums = builder.add(sums, builder.shuffle_vector(sums, nothing, mask))
+            target = _element(context, builder, signature, values, 3, 4, 8 * block, _WORDS)
+            builder.store(builder.add(sums, total), target, align=4)
+            total = builder.add(total, _shuffle(builder, sums, [7] * 8))
+        return builder.extract_element(total, _I32(0))
+
+    return types.uint32(values, types.int64, types.uint32, out, types.int64), build
 
 
 @intrinsic
@@ -127,8 +200,52 @@ double_of_bits = intrinsic(_bitcast(types.uint64, types.float64))
 
 def _at(context: Any, builder: Any, signature: Any, values: Any, which: int, kind: Any) -> Any:
     """A pointer to ``values[which][values[which + 1]]`` as a vector."""
+    return _element(context, builder, signature, values, which, which + 1, 0, kind)
+
+
+def _element(
+    context: Any,
+    builder: Any,
+    signature: Any,
+    values: Any,
+    which: int,
+    at: int,
+    add: int,
+    kind: Any,
+) -> Any:
+    """A pointer to ``values[which][values[at] + add]`` as a vector."""
     array = arrayobj.make_array(signature.args[which])(context, builder, values[which])
-    return builder.bitcast(builder.gep(array.data, [values[which + 1]]), kind.as_pointer())
+    index = builder.add(values[at], _I64(add))
+    return builder.bitcast(builder.gep(array.data, [index]), kind.as_pointer())
+
+
+def _table(context: Any, builder: Any, name: str, rows: list[list[int]]) -> Any:
+    flat = [ir.Constant(_I8, entry) for row in rows for entry in row]
+    value = ir.Constant(ir.ArrayType(_I8, len(flat)), flat)
+    return builder.bitcast(
+        cgutils.global_constant(builder, f"scadl_{name}", value), _I8.as_pointer()
+    )
+
+
+def _ordered(builder: Any, table: Any, mask: Any, block: int) -> tuple[Any, Any]:
+    """A byte of the mask and the order of lanes that the table has for it."""
+    byte = builder.and_(builder.lshr(mask, _I32(8 * block)), _I32(255))
+    row = builder.gep(table, [builder.zext(builder.shl(byte, _I32(3)), _I64)])
+    bytes_ = builder.load(builder.bitcast(row, ir.VectorType(_I8, 8).as_pointer()), align=1)
+    return byte, builder.zext(bytes_, _WORDS)
+
+
+def _permute(context: Any, builder: Any, lanes: Any, order: Any) -> Any:
+    """Lanes of 8 in a variable order: one instruction where there is AVX2."""
+    if "+avx2" in context.codegen().magic_tuple()[2]:
+        kind = ir.FunctionType(_WORDS, [_WORDS, _WORDS])
+        permute = cgutils.get_or_insert_function(builder.module, kind, "llvm.x86.avx2.permd")
+        return builder.call(permute, [lanes, order])
+    chosen = ir.Constant(_WORDS, ir.Undefined)
+    for lane in range(8):
+        one = builder.extract_element(lanes, builder.extract_element(order, _I32(lane)))
+        chosen = builder.insert_element(chosen, one, _I32(lane))
+    return chosen
 
 
 def _transpose(builder: Any, lanes: Any) -> Any:

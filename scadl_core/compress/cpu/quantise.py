@@ -1,8 +1,8 @@
 """Values to integer codes and back, a tile of 1024 at a time.
 
-Two laws. *Linear*: code s = rint(x / step), x' = s * step. *Logarithmic*: the pattern of |x| without
-its lowest bits, which is uniform in relative error. Each element is decoded again here and checked;
-a row with an element outside the bound is named in the returned word and will be kept raw.
+Two laws. *Linear*: code s = rint(x / step), x' = s * step. *Logarithmic*: the pattern of |x|
+without its lowest bits, which is uniform in relative error. Each element is decoded again here and
+checked; a row with an element outside the bound is named in the returned word and is kept raw.
 
 Every operation is one IEEE 754 operation rounded to nearest, or an integer operation: no fused
 multiply-add, no reciprocal, no logarithm. So any device gives the same codes.
@@ -25,7 +25,8 @@ from scadl_core.compress.cpu.lanes import (
 )
 from scadl_core.compress.laws import KINDS, LOGARITHMIC
 
-U32, U64, I32, F32, F64 = np.uint32, np.uint64, np.int32, np.float32, np.float64
+U32, U64, I32, I64 = np.uint32, np.uint64, np.int32, np.int64
+F32, F64 = np.float32, np.float64
 LARGEST_FLOAT_CODE = F32(2.0**22)  # rint of float32 is exact below, and so is the product's factor
 LARGEST_DOUBLE_CODE = F64(2.0**30)  # codes are 32 bit
 LARGEST_PATTERN_CODE = 2**30
@@ -57,9 +58,9 @@ def half_of_float(value: Any) -> Any:
 
 @njit(nogil=True)
 def float_of_half(pattern: Any) -> Any:
-    """The float32 of a finite float16 pattern; something above 65504 for the others."""
+    """The float32 of a float16 pattern."""
     size = (U32(pattern) & U32(0x7FFF)) << U32(13)
-    normal = size + U32(0x38000000)
+    normal = size + U32(0x38000000 if size < U32(0x0F800000) else 0x70000000)
     small = bits_of_float(float_of_bits(size + U32(0x38800000)) - float_of_bits(U32(0x38800000)))
     bits = small if size < U32(0x00800000) else normal
     return float_of_bits(bits | ((U32(pattern) & U32(0x8000)) << U32(16)))
@@ -112,71 +113,90 @@ def _linear(widened: Callable[..., Any], rounded: Callable[..., Any], dithered: 
     """
 
     @njit(nogil=True)
-    def quantise(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) -> Any:
-        inverse, step, tolerance = F32(law.inverse), F32(law.step), F32(law.tolerance)
-        bad_rows = U32(0)
-        worst, squares = U32(0), U64(0)
-        for row in range(32):
-            bad, top, sum_of_squares = U32(0), U32(0), U32(0)
-            for lane in range(32):
-                value = widened(x[start + row * 32 + lane])
-                scaled = value * inverse
-                if dithered:
-                    scaled = scaled + noises[row * 32 + lane]
-                code = np.rint(scaled)
-                fits = np.abs(code) < LARGEST_FLOAT_CODE
-                code = code if fits else F32(0)
-                codes[row * 32 + lane] = I32(code)
-                if dithered:
-                    code = code - noises[row * 32 + lane]
-                    code = F32(0) if value == F32(0) else code
-                error = np.abs(value - rounded(code * step))
-                bad |= U32(0) if fits and error <= tolerance else U32(1)
-                top = max(top, bits_of_float(error))
-                unit = I32(np.rint(min(error * inverse, F32(1)) * F32(ERROR_UNITS)))
-                sum_of_squares += U32(unit * unit)
-            bad_rows |= bad << U32(row)
-            if bad == 0:
-                worst = max(worst, top)
-                squares += U64(sum_of_squares)
-        stats[0] = max(stats[0], F64(float_of_bits(worst)))
-        stats[1] += F64(squares)
-        return bad_rows
+    def quantise(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
+        inverse, step = F32(law.inverse), F32(law.step)
+        error = errors.view(np.float32)
+        for i in range(1024):
+            value = widened(x[i])
+            scaled = value * inverse
+            if dithered:
+                scaled = scaled + noises[i]
+            code = np.rint(scaled)
+            code = code if np.abs(code) < LARGEST_FLOAT_CODE else F32(0)
+            codes[i] = I32(code)
+            if dithered:
+                code = F32(0) if value == F32(0) else code - noises[i]
+            error[i] = np.abs(value - rounded(code * step))
+        return _judge_floats(error, inverse, F32(law.tolerance), stats)
 
     return quantise
 
 
 @njit(nogil=True)
-def _double(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) -> Any:
-    """The linear law for float64. The noise is zero where there is no dither."""
-    inverse, step, tolerance = law.inverse, law.step, law.tolerance
-    bad_rows = U32(0)
-    worst, squares = U64(0), U64(0)
+def _judge_floats(errors: Any, inverse: Any, tolerance: Any, stats: Any) -> Any:
+    """The rows with an error above the tolerance; adds those of the others to the statistics.
+
+    Compared as patterns, which order as the values do and set NaN above all.
+    """
+    bad_rows, worst, squares = U32(0), U32(0), I64(0)
+    most = bits_of_float(tolerance)
     for row in range(32):
-        bad, top, sum_of_squares = U32(0), U64(0), U32(0)
+        top, row_squares = I32(0), I32(0)
         for lane in range(32):
-            value = x[start + row * 32 + lane]
-            code = np.rint(value * inverse + F64(noises[row * 32 + lane]))
-            fits = np.abs(code) < LARGEST_DOUBLE_CODE
-            code = code if fits else F64(0)
-            codes[row * 32 + lane] = I32(code)
-            code = F64(0) if value == F64(0) else code - F64(noises[row * 32 + lane])
-            error = np.abs(value - code * step)
-            bad |= U32(0) if fits and error <= tolerance else U32(1)
-            top = max(top, bits_of_double(error))
-            unit = I32(np.rint(min(error * inverse, F64(1)) * ERROR_UNITS))
-            sum_of_squares += U32(unit * unit)
-        bad_rows |= bad << U32(row)
-        if bad == 0:
-            worst = max(worst, top)
-            squares += U64(sum_of_squares)
-    stats[0] = max(stats[0], double_of_bits(worst))
+            error = errors[row * 32 + lane]
+            bits = I32(bits_of_float(error))
+            top = bits if bits > top else top
+            steps = error * inverse
+            unit = I32(np.rint((steps if steps < F32(1) else F32(1)) * F32(ERROR_UNITS)))
+            row_squares = I32(row_squares + I32(unit * unit))
+        bad = U32(top) > most
+        bad_rows = U32(bad_rows | U32(U32(bad) << U32(row)))
+        squares += I64(0) if bad else I64(row_squares)
+        worst = worst if bad else max(worst, U32(top))
+    stats[0] = max(stats[0], F64(float_of_bits(worst)))
     stats[1] += F64(squares)
     return bad_rows
 
 
 @njit(nogil=True)
-def _pattern(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) -> Any:
+def _double(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
+    """The linear law for float64. The noise is zero where there is no dither."""
+    inverse, step = law.inverse, law.step
+    for i in range(1024):
+        value = x[i]
+        code = np.rint(value * inverse + F64(noises[i]))
+        code = code if np.abs(code) < LARGEST_DOUBLE_CODE else F64(0)
+        codes[i] = I32(code)
+        code = F64(0) if value == F64(0) else code - F64(noises[i])
+        errors[i] = np.abs(value - code * step)
+    return _judge_doubles(errors, inverse, law.tolerance, stats)
+
+
+@njit(nogil=True)
+def _judge_doubles(errors: Any, inverse: Any, tolerance: Any, stats: Any) -> Any:
+    """As :func:`_judge_floats`."""
+    bad_rows, worst, squares = U32(0), I64(0), I64(0)
+    most = I64(bits_of_double(tolerance))
+    for row in range(32):
+        top, row_squares = I64(0), I64(0)
+        for lane in range(32):
+            error = errors[row * 32 + lane]
+            bits = I64(bits_of_double(error))
+            top = bits if bits > top else top
+            steps = error * inverse
+            unit = I64(np.rint((steps if steps < F64(1) else F64(1)) * ERROR_UNITS))
+            row_squares += unit * unit
+        bad = top > most
+        bad_rows = U32(bad_rows | U32(U32(bad) << U32(row)))
+        squares += I64(0) if bad else row_squares
+        worst = worst if bad else max(worst, top)
+    stats[0] = max(stats[0], double_of_bits(U64(worst)))
+    stats[1] += F64(squares)
+    return bad_rows
+
+
+@njit(nogil=True)
+def _pattern(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
     """The logarithmic law for patterns of any width; without a shift it is exact.
 
     With p the pattern of |x| and h = 2**(shift - 1), |p - p'| <= h, so |x - x'| <= eps |x| for
@@ -191,7 +211,7 @@ def _pattern(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) 
     for row in range(32):
         bad, top, sum_of_squares = U32(0), U64(0), U32(0)
         for lane in range(32):
-            bits = U64(x[start + row * 32 + lane])
+            bits = U64(x[row * 32 + lane])
             size = bits & magnitude
             negative = bits > magnitude
             code = (size - base + half) >> shift
@@ -225,16 +245,16 @@ _BFLOAT = _linear(float_of_bfloat, rounded_to_bfloat, False)
 _BFLOAT_DITHERED = _linear(float_of_bfloat, rounded_to_bfloat, True)
 
 
-def quantise(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) -> Any:
-    """Codes of the tile that begins at ``start``, by the type of the array and the law.
+def quantise(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
+    """Codes of a tile, by the type of the array and the law.
 
     Args:
-        x: float32, float64, or patterns of 16 bits for the linear laws; patterns for the
+        x: The tile: float32, float64, or patterns of 16 bits for the linear laws; patterns for the
             logarithmic.
-        start: The tile's first element.
         law: A :class:`scadl_core.compress.laws.Law`.
         codes: int32, receives 1024 codes.
         noises: float32, 1024 values of :func:`noise`.
+        errors: float64, room for 1024.
         stats: float64, the largest error and the sum of squared errors in units of step / 2048.
 
     Returns:
@@ -244,77 +264,76 @@ def quantise(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) 
 
 
 @overload(quantise, jit_options={"nogil": True})
-def _quantise(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) -> Any:
-    def of_floats(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) -> Any:
+def _quantise(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
+    def of_floats(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
         if law.dithered:
-            return _FLOAT_DITHERED(x, start, law, codes, noises, stats)
-        return _FLOAT(x, start, law, codes, noises, stats)
+            return _FLOAT_DITHERED(x, law, codes, noises, errors, stats)
+        return _FLOAT(x, law, codes, noises, errors, stats)
 
-    def of_shorts(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) -> Any:
+    def of_shorts(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
         if law.kind == LOGARITHMIC:
-            return _pattern(x, start, law, codes, noises, stats)
+            return _pattern(x, law, codes, noises, errors, stats)
         if law.kind == HALF:
             if law.dithered:
-                return _HALF_DITHERED(x, start, law, codes, noises, stats)
-            return _HALF(x, start, law, codes, noises, stats)
+                return _HALF_DITHERED(x, law, codes, noises, errors, stats)
+            return _HALF(x, law, codes, noises, errors, stats)
         if law.dithered:
-            return _BFLOAT_DITHERED(x, start, law, codes, noises, stats)
-        return _BFLOAT(x, start, law, codes, noises, stats)
+            return _BFLOAT_DITHERED(x, law, codes, noises, errors, stats)
+        return _BFLOAT(x, law, codes, noises, errors, stats)
 
-    def of_doubles(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) -> Any:
-        return _double(x, start, law, codes, noises, stats)
+    def of_doubles(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
+        return _double(x, law, codes, noises, errors, stats)
 
-    def of_patterns(x: Any, start: Any, law: Any, codes: Any, noises: Any, stats: Any) -> Any:
-        return _pattern(x, start, law, codes, noises, stats)
+    def of_patterns(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
+        return _pattern(x, law, codes, noises, errors, stats)
 
     found = {types.float32: of_floats, types.float64: of_doubles, types.uint16: of_shorts}
     return found.get(x.dtype, of_patterns)
 
 
-def dequantise(codes: Any, law: Any, noises: Any, x: Any, start: Any) -> Any:
-    """Values of 1024 codes, written to the tile that begins at ``start``.
+def dequantise(codes: Any, law: Any, noises: Any, x: Any) -> Any:
+    """Values of the codes of a tile.
 
     Args:
         codes: int32; ``NOTHING`` for an exact zero under dither.
         law: As for :func:`quantise`.
         noises: As for :func:`quantise`.
         x: What :func:`quantise` took, receives the values.
-        start: The tile's first element.
     """
     raise NotImplementedError
 
 
 @overload(dequantise, jit_options={"nogil": True})
-def _dequantise(codes: Any, law: Any, noises: Any, x: Any, start: Any) -> Any:
-    def to_floats(codes: Any, law: Any, noises: Any, x: Any, start: Any) -> Any:
+def _dequantise(codes: Any, law: Any, noises: Any, x: Any) -> Any:
+    def to_floats(codes: Any, law: Any, noises: Any, x: Any) -> Any:
         step = F32(law.step)
         if not law.dithered:
             for i in range(1024):
-                x[start + i] = F32(codes[i]) * step
+                x[i] = F32(codes[i]) * step
             return
         for i in range(1024):
-            x[start + i] = _denoised(codes[i], noises[i], step)
+            x[i] = _denoised(codes[i], noises[i], step)
 
-    def to_shorts(codes: Any, law: Any, noises: Any, x: Any, start: Any) -> Any:
+    def to_shorts(codes: Any, law: Any, noises: Any, x: Any) -> Any:
         step = F32(law.step)
         if law.kind == LOGARITHMIC:
-            _unpattern(codes, law, x, start)
+            _unpattern(codes, law, x)
         elif law.kind == HALF:
             for i in range(1024):
-                x[start + i] = half_of_float(_denoised(codes[i], noises[i], step))
+                x[i] = half_of_float(_denoised(codes[i], noises[i], step))
         else:
             for i in range(1024):
                 value = _denoised(codes[i], noises[i], step)
-                x[start + i] = bfloat_of_float(value) >> U32(16)
+                x[i] = bfloat_of_float(value) >> U32(16)
 
-    def to_doubles(codes: Any, law: Any, noises: Any, x: Any, start: Any) -> Any:
+    def to_doubles(codes: Any, law: Any, noises: Any, x: Any) -> Any:
         for i in range(1024):
             code = codes[i]
             value = (F64(code) - F64(noises[i])) * law.step
-            x[start + i] = F64(0) if law.dithered and code == NOTHING else value
+            x[i] = F64(0) if law.dithered and code == NOTHING else value
 
-    def to_patterns(codes: Any, law: Any, noises: Any, x: Any, start: Any) -> Any:
-        _unpattern(codes, law, x, start)
+    def to_patterns(codes: Any, law: Any, noises: Any, x: Any) -> Any:
+        _unpattern(codes, law, x)
 
     found = {types.float32: to_floats, types.float64: to_doubles, types.uint16: to_shorts}
     return found.get(x.dtype, to_patterns)
@@ -326,10 +345,10 @@ def _denoised(code: Any, noise: Any, step: Any) -> Any:
 
 
 @njit(nogil=True)
-def _unpattern(codes: Any, law: Any, x: Any, start: Any) -> Any:
+def _unpattern(codes: Any, law: Any, x: Any) -> Any:
     shift, base = U64(law.shift), U64(law.base)
     for i in range(1024):
         code = np.int64(codes[i])
         size = ((U64(abs(code)) - U64(1)) << shift) + base
         sign = U64(law.sign_bit) if code < 0 else U64(0)
-        x[start + i] = U64(0) if code == 0 else size | sign
+        x[i] = U64(0) if code == 0 else size | sign

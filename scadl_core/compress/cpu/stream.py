@@ -12,7 +12,7 @@ from scadl_core.compress import threads
 from scadl_core.compress.cpu import chunks, tiles
 from scadl_core.compress.formats import Format
 from scadl_core.compress.laws import LOGARITHMIC, Law
-from scadl_core.compress.tiling import CHUNK, GROUP, TILE, Tiles
+from scadl_core.compress.tiling import CHUNK, GROUP, SIZE_MASK, SLACK, TILE, Tiles
 from scadl_core.errors import StreamError
 
 _thread = threading.local()
@@ -75,7 +75,7 @@ def encode(values: NDArray[Any], form: Format, law: Law) -> tuple[Tiles, tuple[f
         start, part = job
         room, noises = _room()
         count = part.size // TILE
-        out = _scratch(count * tiles.most_words(form.bits) + tiles.SLACK)
+        out = _scratch(count * tiles.most_words(form.bits) + SLACK)
         descriptors, stats = np.empty(count, np.uint16), np.zeros(2)
         used = chunks.encode(
             part, part.view(np.uint16), law, room, 0, 1, start, out, descriptors, noises, stats
@@ -91,7 +91,7 @@ def encode(values: NDArray[Any], form: Format, law: Law) -> tuple[Tiles, tuple[f
 
 def _joined(parts: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
     """The words of all chunks, and the slack behind them that a decoder may touch."""
-    return np.concatenate([*parts, np.zeros(tiles.SLACK, np.uint32)])
+    return np.concatenate([*parts, np.zeros(SLACK, np.uint32)])
 
 
 def _viewed(values: NDArray[Any], form: Format, law: Law) -> NDArray[Any]:
@@ -121,17 +121,25 @@ def measure(values: NDArray[Any], form: Format, law: Law, stride: int) -> int:
     room, noises = _room()
     viewed = _viewed(values[: values.size // TILE * TILE], form, law)
     count = -(-viewed.size // TILE // stride)
-    out = _scratch(count * tiles.most_words(form.bits) + tiles.SLACK)
+    out = _scratch(count * tiles.most_words(form.bits) + SLACK)
     descriptors = np.empty(count, np.uint16)
     used = chunks.encode(
-        viewed, viewed.view(np.uint16), law, room, 0, stride, 0, out, descriptors, noises, np.zeros(2)
+        viewed,
+        viewed.view(np.uint16),
+        law,
+        room,
+        0,
+        stride,
+        0,
+        out,
+        descriptors,
+        noises,
+        np.zeros(2),
     )
     return int(used)
 
 
-def decode(
-    found: Tiles, form: Format, law: Law, values: NDArray[Any], first: int = 0
-) -> None:
+def decode(found: Tiles, form: Format, law: Law, values: NDArray[Any], first: int = 0) -> None:
     """Writes the values of a run.
 
     Args:
@@ -144,7 +152,9 @@ def decode(
     Raises:
         StreamError: A tile is not what its descriptor says.
     """
-    threads.run(lambda job: _decode_chunk(found, law, *job), _targets(_viewed(values, form, law), first))
+    threads.run(
+        lambda job: _decode_chunk(found, law, *job), _targets(_viewed(values, form, law), first)
+    )
 
 
 def _targets(values: NDArray[Any], first: int) -> list[tuple[int, NDArray[Any]]]:
@@ -163,19 +173,17 @@ def _decode_chunk(found: Tiles, law: Law, tile: int, target: NDArray[Any]) -> No
         target[whole * TILE :] = rest[: target.size - whole * TILE]
 
 
-def _decode_tiles(
-    found: Tiles, law: Law, tile: int, target: NDArray[Any], offset: int
-) -> int:
+def _decode_tiles(found: Tiles, law: Law, tile: int, target: NDArray[Any], offset: int) -> int:
     count = target.size // TILE
     if count == 0:
         return offset
     room, noises = _room()
     descriptors = found.descriptors[tile : tile + count]
-    limit = found.words.size - tiles.SLACK
+    limit = found.words.size - SLACK
     wrong = chunks.decode(
         found.words, offset, limit, descriptors, law, room, tile * TILE, noises,
         target, target.view(np.uint16), 0,
     )  # fmt: skip
     if wrong >= 0:
         raise StreamError(f"tile {tile + wrong} is damaged: its parts do not fit its size")
-    return offset + int((descriptors & tiles.SIZE_MASK).sum(dtype=np.int64))
+    return offset + int((descriptors & SIZE_MASK).sum(dtype=np.int64))

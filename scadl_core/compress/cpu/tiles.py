@@ -14,10 +14,13 @@ from numba import njit
 
 from scadl_core.compress.cpu.lanes import (
     bit_length,
+    compact_lanes,
+    expand_lanes,
     nonzero_lanes,
     or_of_lanes,
     pack_planes,
     popcount,
+    running_sum,
     unpack_planes,
 )
 from scadl_core.compress.cpu.quantise import NOTHING
@@ -25,13 +28,13 @@ from scadl_core.compress.cpu.quantise import NOTHING
 U32, U64, I32, I64 = np.uint32, np.uint64, np.int32, np.int64
 RAW, CONSTANT = U32(33), U32(34)  # in place of the number of planes
 SIZE_MASK, SPARSE, ZIGZAG, WIDTHS = U32(0xFFF), U32(1 << 12), U32(1 << 13), U32(14)
-SLACK = 64  # words that may be touched behind the last
 
 
 class Room(NamedTuple):
     """A thread's working memory for one tile."""
 
     codes: Any  # int32, one zero and 1024 codes
+    errors: Any  # float64, 1024
     differences: Any  # uint32, 1024 zeros and 1024 differences along a row
     residuals: Any  # uint32, 1024
     kept: Any  # uint32, those that are not zero, and 32 more
@@ -44,6 +47,7 @@ def make_room() -> Room:
     """Empty working memory."""
     return Room(
         np.zeros(1025, I32),
+        np.zeros(1024),
         np.zeros(2048, U32),
         np.zeros(1024, U32),
         np.zeros(1024 + 32, U32),
@@ -174,17 +178,11 @@ def _compact(room: Any, count: Any, dithered: Any) -> Any:
     Without dither zeros are exactly what is not kept, so one less is stored of each.
     """
     residuals, kept, less = room.residuals, room.kept, U32(0 if dithered else 1)
-    k = 0
+    k = I64(0)
     for row in range(32):
-        mask = room.masks[row]
-        if mask == U32(0xFFFFFFFF):
-            for lane in range(32):
-                kept[k + lane] = residuals[row * 32 + lane] - less
-            k += 32
-        elif mask != U32(0):
-            for lane in range(32):
-                kept[k] = residuals[row * 32 + lane] - less
-                k += I64((mask >> U32(lane)) & U32(1))
+        k = compact_lanes(residuals, row * 32, room.masks[row], kept, k)
+    for i in range(1024):
+        kept[i] -= less
     kept[k : (k + 31) // 32 * 32] = 0
     widest = U32(0)
     for group in range(32):
@@ -223,7 +221,7 @@ def pack_tile(
         raw: uint16, the memory of the array.
         start: The tile's first element.
         halves: uint16 words an element.
-        out: uint32, with :data:`SLACK` words more than a tile can need.
+        out: uint32, with some words more than a tile can need.
         at: Where to begin.
 
     Returns:
@@ -341,20 +339,11 @@ def _read_masks(room: Any, words: Any, at: Any, size: Any) -> Any:
 def _expand(room: Any, dithered: Any) -> Any:
     """Puts what was kept to its places; what was not is zero."""
     residuals, kept, more = room.residuals, room.kept, U32(0 if dithered else 1)
-    k = 0
+    for i in range(1024):
+        kept[i] += more
+    k = I64(0)
     for row in range(32):
-        mask = room.masks[row]
-        if mask == U32(0):
-            residuals[row * 32 : row * 32 + 32] = 0
-        elif mask == U32(0xFFFFFFFF):
-            for lane in range(32):
-                residuals[row * 32 + lane] = kept[k + lane] + more
-            k += 32
-        else:
-            for lane in range(32):
-                bit = (mask >> U32(lane)) & U32(1)
-                residuals[row * 32 + lane] = (kept[k] + more) & U32(-I32(bit))
-                k += I64(bit)
+        k = expand_lanes(kept, k, room.masks[row], residuals, row * 32)
 
 
 @njit(nogil=True)
@@ -397,15 +386,13 @@ def _add_rows_above(residuals: Any, width: Any) -> Any:
 
 
 @njit(nogil=True)
-def unpack_tile(
-    room: Any, law: Any, words: Any, at: Any, descriptor: Any, halves: Any
-) -> Any:
+def unpack_tile(room: Any, law: Any, words: Any, at: Any, descriptor: Any, halves: Any) -> Any:
     """Reads one tile into the room's codes, the first at index 1.
 
     Args:
         room: Working memory; its widths afterwards say which rows are raw.
         law: See :class:`scadl_core.compress.laws.Law`.
-        words: uint32, with :data:`SLACK` words behind the tile.
+        words: uint32, with ``SLACK`` words behind the tile.
         at: The tile's first word.
         descriptor: What :func:`pack_tile` returned.
         halves: uint16 words an element.
@@ -454,9 +441,8 @@ def _restore(room: Any, law: Any) -> Any:
     if law.predictor == 2:
         _add_rows_above(residuals, law.width)
     total = U32(0)
-    for i in range(1024):
-        total += residuals[i]
-        codes[i + 1] = I32(total)
+    for row in range(32):
+        total = running_sum(residuals, row * 32, total, codes, row * 32 + 1)
 
 
 @njit(nogil=True)
