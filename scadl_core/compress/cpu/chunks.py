@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 from numba import njit
 
+from scadl_core.compress.cpu import pack, tiles, unpack
 from scadl_core.compress.cpu import quantise as values
-from scadl_core.compress.cpu import tiles
 
 U32, I64 = np.uint32, np.int64
 
@@ -69,7 +69,7 @@ def _make_kernels(sources: str) -> tuple[Any, Any]:
             bad_rows = values.quantise(
                 x[first : first + 1024], law, room.codes[1:], noises, room.errors, stats
             )
-            described = tiles.pack_tile(room, law, bad_rows, raw, first, halves, out, used)
+            described = pack.pack_tile(room, law, bad_rows, raw, first, halves, out, used)
             descriptors[tile] = described
             used += I64(described & tiles.SIZE_MASK)
         return used
@@ -86,15 +86,15 @@ def _make_kernels(sources: str) -> tuple[Any, Any]:
             size = I64(described & tiles.SIZE_MASK)
             if offset + size > limit:
                 return I64(tile)
-            if not tiles.unpack_tile(room, law, words, offset, described, halves):
+            if not unpack.unpack_tile(room, law, words, offset, described, halves):
                 return I64(tile)
             first = start + tile * 1024
             if law.dithered:
                 _noise_of_tile(law, at + first, noises)
             values.dequantise(room.codes[1:], law, noises, x[first : first + 1024])
-            behind = offset + tiles.planes_of(described)
+            behind = offset + unpack.planes_of(described)
             if size > 0 and not described & tiles.SPARSE:
-                tiles.read_raw_rows(room, words, behind, halves, raw, first)
+                unpack.read_raw_rows(room, words, behind, halves, raw, first)
             offset += size
         return I64(-1)
 
