@@ -40,8 +40,8 @@ class Size(NamedTuple):
     rounds: int
 
 
-FULL = Size(64, 48, (512, 512, 64), 9)
-QUICK = Size(16, 20, (128, 128, 64), 3)
+FULL = Size(16, 48, (512, 512, 64), 9)
+QUICK = Size(4, 12, (128, 128, 64), 2)
 
 
 def bench(quick: bool, console: Console) -> list[Row]:

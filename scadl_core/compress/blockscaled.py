@@ -78,7 +78,7 @@ def dequantise_blocks(packed: Tensor, shape: list[int], dtype: torch.dtype, bits
     if packed.numel() != packed_bytes(size, bits):
         expected = packed_bytes(size, bits)
         raise CodecError(f"expected {expected} bytes for {shape}, got {packed.numel()}")
-    rows = packed.reshape(-1, BLOCK * bits // 8 + 4)
+    rows = packed.reshape(-(-size // BLOCK), BLOCK * bits // 8 + 4)
     scale = rows[:, :4].contiguous().view(torch.float32)
     levels = float(2 ** (bits - 1) - 1)
     codes = _unpack_codes(rows[:, 4:], bits).float() - levels
@@ -97,7 +97,7 @@ def _(packed: Tensor, shape: list[int], dtype: torch.dtype, bits: int) -> Tensor
 
 def _blocks(flat: Tensor) -> Tensor:
     padded = torch.nn.functional.pad(flat, (0, -flat.numel() % BLOCK))
-    return padded.reshape(-1, BLOCK)
+    return padded.reshape(padded.numel() // BLOCK, BLOCK)
 
 
 def _noise(size: int, seed: int, device: torch.device) -> Tensor:
@@ -110,7 +110,7 @@ def _noise(size: int, seed: int, device: torch.device) -> Tensor:
 
 def _pack_codes(codes: Tensor, bits: int) -> Tensor:
     """Codes of a block side by side: the first in the lowest bits."""
-    parts = codes.reshape(codes.shape[0], -1, 8 // bits)
+    parts = codes.reshape(codes.shape[0], BLOCK * bits // 8, 8 // bits)
     packed = parts[..., 0].clone()
     for place in range(1, 8 // bits):
         packed |= parts[..., place] << (bits * place)
@@ -119,4 +119,4 @@ def _pack_codes(codes: Tensor, bits: int) -> Tensor:
 
 def _unpack_codes(packed: Tensor, bits: int) -> Tensor:
     places = [(packed >> (bits * place)) & (2**bits - 1) for place in range(8 // bits)]
-    return torch.stack(places, dim=-1).reshape(packed.shape[0], -1)
+    return torch.stack(places, dim=-1).reshape(packed.shape[0], BLOCK)

@@ -102,7 +102,7 @@ def _write_row(values: Any, row: Any, width: Any, out: Any, at: Any) -> Any:
 
 @njit(nogil=True)
 def _write_dense(room: Any, raw: Any, start: Any, halves: Any, out: Any, at: Any) -> Any:
-    for row in range(32):
+    for row in range(room.masks.size):
         width = room.widths[row]
         words = words_of(width, halves)
         if width <= U32(32):
@@ -124,13 +124,13 @@ def _compact(room: Any, count: Any, dithered: Any) -> Any:
     """
     residuals, kept, less = room.residuals, room.kept, U32(0 if dithered else 1)
     k = I64(0)
-    for row in range(32):
+    for row in range(room.masks.size):
         k = compact_lanes(residuals, row * 32, room.masks[row], kept, k)
     for i in range(1024):
         kept[i] -= less
     kept[k : (k + 31) // 32 * 32] = 0
     widest = U32(0)
-    for group in range(32):
+    for group in range(room.masks.size):
         room.groups[group] = 0
         if group * 32 < count:
             room.groups[group] = bit_length(or_of_lanes(kept, group * 32))
@@ -142,7 +142,7 @@ def _compact(room: Any, count: Any, dithered: Any) -> Any:
 def _measure_rows(room: Any, raw: Any, start: Any, halves: Any, bad_rows: Any) -> Any:
     """Widths of the rows: words they take, the widest, and how many are not empty."""
     words, widest, rows = I64(0), U32(0), I64(0)
-    for row in range(32):
+    for row in range(room.masks.size):
         width = bit_length(or_of_lanes(room.residuals, row * 32))
         if (bad_rows >> U32(row)) & U32(1):
             width = _raw_width(raw, (start + row * 32) * halves, halves)
@@ -173,14 +173,14 @@ def pack_tile(
         uint16 descriptor; its lowest 12 bits are the number of words written.
     """
     if law.dithered and bad_rows != U32(0):  # a dense tile cannot keep zeros exactly
-        for row in range(32):
+        for row in range(room.masks.size):
             if room.masks[row] != U32(0xFFFFFFFF):
-                bad_rows |= U32(U32(1) << U32(row))
+                bad_rows = U32(bad_rows | U32(U32(1) << U32(row)))
     if bad_rows != U32(0):
         _bridge(room, law, bad_rows)
     union = _predict(room, law)
     count = I64(0)
-    for row in range(32):
+    for row in range(room.masks.size):
         if not law.dithered:
             room.masks[row] = nonzero_lanes(room.residuals, row * 32)
         count += I64(popcount(room.masks[row]))
@@ -215,7 +215,7 @@ def pack_tile(
 def _write_sparse(room: Any, groups: Any, planes: Any, out: Any, at: Any) -> Any:
     rows = U32(0)
     end = at + 1
-    for row in range(32):
+    for row in range(room.masks.size):
         if room.masks[row] != U32(0):
             rows |= U32(U32(1) << U32(row))
             out[end] = room.masks[row]

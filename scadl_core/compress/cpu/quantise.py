@@ -140,7 +140,7 @@ def _judge_floats(errors: Any, inverse: Any, tolerance: Any, stats: Any) -> Any:
     """
     bad_rows, worst, squares = U32(0), U32(0), I64(0)
     most = bits_of_float(tolerance)
-    for row in range(32):
+    for row in range(errors.size // 32):
         top, row_squares = I32(0), I32(0)
         for lane in range(32):
             error = errors[row * 32 + lane]
@@ -177,7 +177,7 @@ def _judge_doubles(errors: Any, inverse: Any, tolerance: Any, stats: Any) -> Any
     """As :func:`_judge_floats`."""
     bad_rows, worst, squares = U32(0), I64(0), I64(0)
     most = I64(bits_of_double(tolerance))
-    for row in range(32):
+    for row in range(errors.size // 32):
         top, row_squares = I64(0), I64(0)
         for lane in range(32):
             error = errors[row * 32 + lane]
@@ -208,7 +208,7 @@ def _pattern(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any)
     magnitude = U64(law.sign_bit) - U64(1)
     bad_rows = U32(0)
     worst, squares = U64(0), U64(0)
-    for row in range(32):
+    for row in range(x.size // 32):
         bad, top, sum_of_squares = U32(0), U64(0), U32(0)
         for lane in range(32):
             bits = U64(x[row * 32 + lane])

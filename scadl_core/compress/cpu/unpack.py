@@ -49,7 +49,7 @@ def _read_dense(room: Any, words: Any, at: Any, size: Any, planes: Any, halves: 
     """Residuals of a dense tile; False where its parts do not add up to its size."""
     _read_widths(words, at, planes, room.widths)
     total = planes
-    for row in range(32):
+    for row in range(room.masks.size):
         if room.widths[row] > CONSTANT:
             return False
         total += words_of(room.widths[row], halves)
@@ -57,7 +57,7 @@ def _read_dense(room: Any, words: Any, at: Any, size: Any, planes: Any, halves: 
         return False
     room.residuals[:] = 0
     at += planes
-    for row in range(32):
+    for row in range(room.masks.size):
         width = room.widths[row]
         if width <= U32(32):
             _read_row(words, at, width, room.residuals, row * 32)
@@ -75,7 +75,7 @@ def _read_masks(room: Any, words: Any, at: Any, size: Any) -> Any:
     if used + 1 > size:
         return I64(-1), count
     at += 1
-    for row in range(32):
+    for row in range(room.masks.size):
         room.masks[row] = 0
         if (rows >> U32(row)) & U32(1):
             room.masks[row] = words[at]
@@ -91,7 +91,7 @@ def _expand(room: Any, dithered: Any) -> Any:
     for i in range(1024):
         kept[i] += more
     k = I64(0)
-    for row in range(32):
+    for row in range(room.masks.size):
         k = expand_lanes(kept, k, room.masks[row], residuals, row * 32)
 
 
@@ -105,7 +105,7 @@ def _read_sparse(room: Any, words: Any, at: Any, size: Any, planes: Any, dithere
     _read_widths(words, at + 1 + rows, planes, room.groups)
     groups = (count + 31) // 32
     total = 1 + rows + planes
-    for group in range(32):
+    for group in range(room.masks.size):
         width = room.groups[group]
         if width > U32(32) or (group >= groups and width > U32(0)):
             return False
@@ -190,7 +190,7 @@ def _restore(room: Any, law: Any) -> Any:
     if law.predictor == 2:
         _add_rows_above(residuals, law.width)
     total = U32(0)
-    for row in range(32):
+    for row in range(room.masks.size):
         total = running_sum(residuals, row * 32, total, codes, row * 32 + 1)
 
 
@@ -206,7 +206,7 @@ def read_raw_rows(room: Any, words: Any, at: Any, halves: Any, raw: Any, start: 
         raw: uint16, the memory of the array that is written.
         start: The tile's first element.
     """
-    for row in range(32):
+    for row in range(room.masks.size):
         width = room.widths[row]
         if width > U32(32):
             first = (start + row * 32) * halves
