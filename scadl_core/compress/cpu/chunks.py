@@ -13,11 +13,14 @@ from typing import Any
 
 import numpy as np
 from numba import njit
+from numpy.typing import NDArray
 
 from scadl_core.compress.cpu import pack, tiles, unpack
 from scadl_core.compress.cpu import quantise as values
+from scadl_core.compress.laws import Law
 
 U32, I64 = np.uint32, np.int64
+_Law: Any = Law  # its fields are numbers of numba's here
 
 
 def _compiled(function: Callable[..., Any]) -> Any:
@@ -49,17 +52,35 @@ def _mask_exact_zeros(raw: Any, start: Any, halves: Any, masks: Any) -> Any:
         masks[row] = mask
 
 
+@njit(nogil=True)
+def _law_of(whole: Any, real: Any) -> Any:
+    return _Law(
+        I64(whole[0]), I64(whole[1]), I64(whole[2]), whole[3] != 0, I64(whole[4]),
+        real[0], real[1], real[2],
+        I64(whole[5]), I64(whole[6]), whole[7], I64(whole[8]),
+    )  # fmt: skip
+
+
+def numbers_of(law: Law) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
+    """A law as the two arrays that a kernel takes: passing twelve numbers costs more."""
+    whole = [law.kind, law.predictor, law.width, law.dithered, law.seed]
+    patterns = [law.shift, law.base, law.sign_bit, law.infinity]
+    real = [law.inverse, law.step, law.tolerance]
+    return np.array(whole + patterns, np.uint64), np.array(real)
+
+
 def _make_kernels(sources: str) -> tuple[Any, Any]:
     # The cache looks at the file of the outer function alone. Being a part of the functions, the
     # hash makes a change of any kernel's source a new entry.
 
     def encode(
-        x: Any, raw: Any, law: Any, room: Any, start: Any, stride: Any, at: Any,
+        x: Any, raw: Any, whole: Any, real: Any, memory: Any, start: Any, stride: Any, at: Any,
         out: Any, descriptors: Any, noises: Any, stats: Any,
     ) -> Any:  # fmt: skip
         assert sources
         halves = raw.size // x.size
         noises[:] = 0
+        law, room = _law_of(whole, real), tiles.room_of(memory)
         used = I64(0)
         for tile in range(descriptors.size):
             first = start + tile * stride * 1024
@@ -75,12 +96,13 @@ def _make_kernels(sources: str) -> tuple[Any, Any]:
         return used
 
     def decode(
-        words: Any, offset: Any, limit: Any, descriptors: Any, law: Any, room: Any,
+        words: Any, offset: Any, limit: Any, descriptors: Any, whole: Any, real: Any, memory: Any,
         at: Any, noises: Any, x: Any, raw: Any, start: Any,
     ) -> Any:  # fmt: skip
         assert sources
         halves = raw.size // x.size
         noises[:] = 0
+        law, room = _law_of(whole, real), tiles.room_of(memory)
         for tile in range(descriptors.size):
             described = U32(descriptors[tile])
             size = I64(described & tiles.SIZE_MASK)

@@ -18,10 +18,10 @@ from scadl_core.errors import StreamError
 _thread = threading.local()
 
 
-def _room() -> tuple[tiles.Room, NDArray[np.float32]]:
+def _room() -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
     if not hasattr(_thread, "room"):
-        _thread.room = tiles.make_room(), np.zeros(TILE, np.float32)
-    room: tuple[tiles.Room, NDArray[np.float32]] = _thread.room
+        _thread.room = np.zeros(tiles.ROOM_WORDS, np.uint32), np.zeros(TILE, np.float32)
+    room: tuple[NDArray[np.uint32], NDArray[np.float32]] = _thread.room
     return room
 
 
@@ -69,7 +69,7 @@ def encode(values: NDArray[Any], form: Format, law: Law) -> tuple[Tiles, tuple[f
     Returns:
         The tiles, and the kernels' largest error and sum of squared errors.
     """
-    chunks_ = [(start, part) for start, part in _parts(_viewed(values, form, law))]
+    numbers = chunks.numbers_of(law)
 
     def one(job: tuple[int, NDArray[Any]]) -> tuple[Any, Any, Any]:
         start, part = job
@@ -78,11 +78,11 @@ def encode(values: NDArray[Any], form: Format, law: Law) -> tuple[Tiles, tuple[f
         out = _scratch(count * tiles.most_words(form.bits) + SLACK)
         descriptors, stats = np.empty(count, np.uint16), np.zeros(2)
         used = chunks.encode(
-            part, part.view(np.uint16), law, room, 0, 1, start, out, descriptors, noises, stats
+            part, part.view(np.uint16), *numbers, room, 0, 1, start, out, descriptors, noises, stats
         )
         return out[:used].copy(), descriptors, stats
 
-    done = threads.run(one, chunks_)
+    done = threads.run(one, _parts(_viewed(values, form, law)))
     words = _joined([d[0] for d in done])
     descriptors = np.concatenate([np.empty(0, np.uint16), *(d[1] for d in done)])
     worst = max((float(d[2][0]) for d in done), default=0.0)
@@ -126,7 +126,7 @@ def measure(values: NDArray[Any], form: Format, law: Law, stride: int) -> int:
     used = chunks.encode(
         viewed,
         viewed.view(np.uint16),
-        law,
+        *chunks.numbers_of(law),
         room,
         0,
         stride,
@@ -181,7 +181,7 @@ def _decode_tiles(found: Tiles, law: Law, tile: int, target: NDArray[Any], offse
     descriptors = found.descriptors[tile : tile + count]
     limit = found.words.size - SLACK
     wrong = chunks.decode(
-        found.words, offset, limit, descriptors, law, room, tile * TILE, noises,
+        found.words, offset, limit, descriptors, *chunks.numbers_of(law), room, tile * TILE, noises,
         target, target.view(np.uint16), 0,
     )  # fmt: skip
     if wrong >= 0:

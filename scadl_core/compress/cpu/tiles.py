@@ -25,17 +25,23 @@ class Room(NamedTuple):
     masks: Any  # uint32, 32: of what is kept in each row
 
 
-def make_room() -> Room:
-    """Empty working memory."""
+ROOM_WORDS = 7297
+
+
+@njit(nogil=True)
+def room_of(memory: Any) -> Any:
+    """A room in ``ROOM_WORDS`` words of uint32, zeros at first: one array is passed to a kernel
+    sooner than eight.
+    """
     return Room(
-        np.zeros(1025, I32),
-        np.zeros(1024),
-        np.zeros(2048, U32),
-        np.zeros(1024, U32),
-        np.zeros(1024 + 32, U32),
-        np.zeros(32, U32),
-        np.zeros(32, U32),
-        np.zeros(32, U32),
+        codes=memory[6272:7297].view(I32),
+        errors=memory[4224:6272].view(np.float64),
+        differences=memory[0:2048],
+        residuals=memory[2048:3072],
+        kept=memory[3072:4128],
+        widths=memory[4128:4160],
+        groups=memory[4160:4192],
+        masks=memory[4192:4224],
     )
 
 
