@@ -44,6 +44,8 @@ def quantise_blocks(array: Tensor, bits: int, seed: int) -> Tensor:
         raise CodecError(f"bits: expected one of {BITS}, got {bits}")
     if array.dtype not in (torch.float16, torch.bfloat16, torch.float32):
         raise CodecError(f"expected float16, bfloat16 or float32, got {array.dtype}")
+    if array.numel() == 0:
+        return array.new_empty(0, dtype=torch.uint8)
     blocks = _blocks(array.float().reshape(-1))
     scale = blocks.abs().amax(dim=1, keepdim=True)
     levels = float(2 ** (bits - 1) - 1)
@@ -78,6 +80,8 @@ def dequantise_blocks(packed: Tensor, shape: list[int], dtype: torch.dtype, bits
     if packed.numel() != packed_bytes(size, bits):
         expected = packed_bytes(size, bits)
         raise CodecError(f"expected {expected} bytes for {shape}, got {packed.numel()}")
+    if size == 0:
+        return packed.new_empty(shape, dtype=dtype)
     rows = packed.reshape(-(-size // BLOCK), BLOCK * bits // 8 + 4)
     scale = rows[:, :4].contiguous().view(torch.float32)
     levels = float(2 ** (bits - 1) - 1)
