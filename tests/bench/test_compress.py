@@ -84,7 +84,7 @@ def test_the_field_is_smooth() -> None:
     field = smooth_field(32, 32, 32)
     assert field.std() == pytest.approx(15, rel=1e-3)
     assert field.mean() == pytest.approx(280, rel=1e-4)
-    assert np.diff(field, axis=0).std() < 0.5 * field.std()
+    assert np.diff(field, axis=0).std() < 0.6 * field.std()  # of noise it is 1.41
 
 
 def test_rows_as_json(tmp_path: Path) -> None:

@@ -171,12 +171,14 @@ def test_l2(dtype: Any, eps: float) -> None:
 
 def test_two_dimensional_prediction_of_a_plane_costs_the_first_row_alone() -> None:
     """A sum of a function of the row and one of the column is predicted exactly."""
-    rows, columns = np.arange(512.0)[:, None] ** 2, 7 * np.arange(128.0) ** 1.5 // 1
-    x = (rows + columns).astype(np.float32)
-    packed = encode(x, Absolute(0.49))
+    step = encode(np.ones(1, np.float32), Absolute(0.5), predictor="none").law.step
+    codes = 37 * np.arange(512)[:, None] + np.arange(128) ** 2
+    packed = encode((codes * step).astype(np.float32), Absolute(0.5))
     assert packed.law.predictor == 2
     assert packed.law.width == 128
-    assert packed.ratio > 2 * encode(x, Absolute(0.49), predictor="1d").ratio
+    # Of the 32 rows of a tile four hold the first line, and one element of the fifth its end.
+    one = encode((codes * step).astype(np.float32), Absolute(0.5), predictor="1d")
+    assert packed.ratio > 4 * one.ratio
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64, np.float16])
