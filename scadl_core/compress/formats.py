@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from functools import cache
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -37,12 +38,17 @@ class Format(NamedTuple):
     @property
     def patterns(self) -> np.dtype[np.unsignedinteger]:
         """The unsigned type of a pattern."""
-        return np.dtype(f"u{self.bits // 8}")
+        return _dtype(f"u{self.bits // 8}")
 
     @property
     def values(self) -> np.dtype[np.generic]:
         """What the linear law reads: floats, or patterns of the 16-bit types."""
-        return self.patterns if self.bits == 16 else np.dtype(self.name)
+        return self.patterns if self.bits == 16 else _dtype(self.name)
+
+
+@cache  # NumPy parses the name each time, which costs more than a kernel's call
+def _dtype(name: str) -> np.dtype[Any]:
+    return np.dtype(name)
 
 
 FORMATS = {
