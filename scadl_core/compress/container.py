@@ -115,7 +115,7 @@ def from_bytes(data: Any) -> Compressed:
     except StreamError:
         raise
     except CodecError as error:
-        raise StreamError(f"compressed stream: {error}") from None
+        _refuse(str(error))
     tiles = _read_body(view[at : at + fixed.body], fixed)
     achieved = Achieved(fixed.max_error, fixed.rms_error)
     library = "torch" if fixed.flags & _TORCH else "numpy"
