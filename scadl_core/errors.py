@@ -41,6 +41,18 @@ class LaunchError(ScadlError):
     """Processes that were started in a way that cannot work."""
 
 
+class CodecError(ScadlError):
+    """An array or a bound that the codec does not take."""
+
+
+class StreamError(CodecError):
+    """Compressed bytes that are damaged, cut off, or no stream of ours."""
+
+
+class NewerStreamError(StreamError):
+    """Compressed bytes of a later version of the format."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the closest known names, else the whole list.
 

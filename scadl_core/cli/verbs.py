@@ -17,7 +17,7 @@ from scadl_core.errors import ConfigError
 if TYPE_CHECKING:  # what a verb needs is imported when it is called
     from scadl_core.record.runfolder import RunFolder
 
-__all__ = ["check", "config", "doctor", "evaluate", "list_", "predict", "rerun", "train"]
+__all__ = ["bench", "check", "config", "doctor", "evaluate", "list_", "predict", "rerun", "train"]
 
 
 def list_(words: list[str]) -> int:
@@ -123,6 +123,14 @@ def doctor(words: list[str]) -> int:
     from scadl_core.cli.doctor import doctor as run
 
     run(_console())
+    return 0
+
+
+def bench(words: list[str]) -> int:
+    """The tables of the README, against the peers."""
+    from scadl_core.cli.bench import bench as run
+
+    run(words, _console())
     return 0
 
 

@@ -1,0 +1,54 @@
+"""scadl bench NAME [--quick] [--out DIR]: which benchmark, and where its rows go."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+from rich.console import Console
+
+from scadl_core.errors import ConfigError, nearest
+
+_ROOM = "scadl_core.bench"  # found by name: nobody imports it
+
+
+def bench(words: list[str], console: Console) -> None:
+    """Runs a benchmark, prints its tables, and with ``--out DIR`` writes ``DIR/NAME.json``.
+
+    Args:
+        words: What follows the verb.
+        console: Where to print.
+
+    Raises:
+        ConfigError: No such benchmark or flag.
+    """
+    rest, quick, folder = list(words), False, None
+    names = []
+    while rest:
+        word = rest.pop(0)
+        if word == "--quick":
+            quick = True
+        elif word.startswith("--out"):
+            folder = word.partition("=")[2] or (rest.pop(0) if rest else "")
+            if not folder:
+                raise ConfigError("--out needs a folder: --out DIR")
+        elif word.startswith("-"):
+            raise ConfigError(f"unknown flag {word!r}; there is: --quick, --out DIR")
+        else:
+            names.append(word)
+    module = _find(names)
+    rows = module.bench(quick, console)
+    if folder is not None:
+        rows_room = import_module(f"{_ROOM}.rows")
+        path = rows_room.write_rows(rows, names[0], Path(folder).expanduser())
+        console.print(f"written: {path}")
+
+
+def _find(names: list[str]) -> ModuleType:
+    known: tuple[str, ...] = import_module(_ROOM).BENCHMARKS
+    if len(names) != 1:
+        raise ConfigError(f"which benchmark? scadl bench NAME; there is: {', '.join(known)}")
+    if names[0] not in known:
+        raise ConfigError(f"no benchmark is called {names[0]!r}{nearest(names[0], known)}")
+    return import_module(f"{_ROOM}.{names[0]}")

@@ -1,0 +1,216 @@
+"""Words of a tile to codes.
+
+Before a word is read the parts of the tile are known to add up to its size, whoever wrote it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+from scadl_core.compress.cpu.lanes import expand_lanes, popcount, running_sum, unpack_planes
+from scadl_core.compress.cpu.quantise import NOTHING
+from scadl_core.compress.cpu.tiles import (
+    CONSTANT,
+    RAW,
+    SIZE_MASK,
+    SPARSE,
+    WIDTHS,
+    ZIGZAG,
+    words_of,
+)
+
+U32, I32, I64 = np.uint32, np.int32, np.int64
+
+
+@njit(nogil=True)
+def _unzigzag(residuals: Any) -> Any:
+    for i in range(1024):
+        value = residuals[i]
+        residuals[i] = U32(value >> U32(1)) ^ U32(-I32(value & U32(1)))
+
+
+@njit(nogil=True)
+def _read_widths(words: Any, at: Any, planes: Any, widths: Any) -> Any:
+    widths[:] = 0
+    unpack_planes(words, at, U32(planes), widths, 0, U32(0))
+
+
+@njit(nogil=True)
+def _read_row(words: Any, at: Any, width: Any, values: Any, first: Any) -> Any:
+    for plane in range(0, I64(width), 8):
+        unpack_planes(words, at + plane, U32(I64(width) - plane), values, first, U32(plane))
+
+
+@njit(nogil=True)
+def _read_dense(room: Any, words: Any, at: Any, size: Any, planes: Any, halves: Any) -> Any:
+    """Residuals of a dense tile; False where its parts do not add up to its size."""
+    _read_widths(words, at, planes, room.widths)
+    total = planes
+    for row in range(room.masks.size):
+        if room.widths[row] > CONSTANT:
+            return False
+        total += words_of(room.widths[row], halves)
+    if total != size:
+        return False
+    room.residuals[:] = 0
+    at += planes
+    for row in range(room.masks.size):
+        width = room.widths[row]
+        if width <= U32(32):
+            _read_row(words, at, width, room.residuals, row * 32)
+        at += words_of(width, halves)
+    return True
+
+
+@njit(nogil=True)
+def _read_masks(room: Any, words: Any, at: Any, size: Any) -> Any:
+    """Masks of a sparse tile: how many rows are not empty, how many elements; -1 where they do not
+    fit.
+    """
+    rows = words[at]
+    used, count = I64(popcount(rows)), I64(0)
+    if used + 1 > size:
+        return I64(-1), count
+    at += 1
+    for row in range(room.masks.size):
+        room.masks[row] = 0
+        if (rows >> U32(row)) & U32(1):
+            room.masks[row] = words[at]
+            count += I64(popcount(words[at]))
+            at += 1
+    return used, count
+
+
+@njit(nogil=True)
+def _expand(room: Any, dithered: Any) -> Any:
+    """Puts what was kept to its places; what was not is zero."""
+    residuals, kept, more = room.residuals, room.kept, U32(0 if dithered else 1)
+    for i in range(1024):
+        kept[i] += more
+    k = I64(0)
+    for row in range(room.masks.size):
+        k = expand_lanes(kept, k, room.masks[row], residuals, row * 32)
+
+
+@njit(nogil=True)
+def _read_sparse(room: Any, words: Any, at: Any, size: Any, planes: Any, dithered: Any) -> Any:
+    """Residuals of a sparse tile; False where its parts do not add up to its size."""
+    rows, count = _read_masks(room, words, at, size)
+    if rows < 0 or 1 + rows + planes > size:
+        return False
+    room.widths[:] = 0
+    _read_widths(words, at + 1 + rows, planes, room.groups)
+    groups = (count + 31) // 32
+    total = 1 + rows + planes
+    for group in range(room.masks.size):
+        width = room.groups[group]
+        if width > U32(32) or (group >= groups and width > U32(0)):
+            return False
+        total += I64(width)
+    if total != size:
+        return False
+    room.kept[:] = 0
+    at += 1 + rows + planes
+    for group in range(groups):
+        _read_row(words, at, room.groups[group], room.kept, group * 32)
+        at += I64(room.groups[group])
+    _expand(room, dithered)
+    return True
+
+
+@njit(nogil=True)
+def _add_rows_above(residuals: Any, width: Any) -> Any:
+    if width < 32:
+        for i in range(width, 1024):
+            residuals[i] += residuals[i - width]
+        return
+    for first in range(width, 1024, width):
+        above = residuals[first - width : first]
+        row = residuals[first : min(first + width, 1024)]
+        for i in range(row.size):
+            row[i] += above[i]
+
+
+@njit(nogil=True)
+def unpack_tile(room: Any, law: Any, words: Any, at: Any, descriptor: Any, halves: Any) -> Any:
+    """Reads one tile into the room's codes, the first at index 1.
+
+    Args:
+        room: Working memory; its widths afterwards say which rows are raw.
+        law: See :class:`scadl_core.compress.laws.Law`.
+        words: uint32, with ``SLACK`` words behind the tile.
+        at: The tile's first word.
+        descriptor: What :func:`pack_tile` returned.
+        halves: uint16 words an element.
+
+    Returns:
+        Whether the tile is whole.
+    """
+    size = I64(descriptor & SIZE_MASK)
+    if size == 0:
+        room.codes[1:] = NOTHING if law.dithered else I32(0)
+        room.widths[:] = 0
+        return descriptor == U32(0)
+    planes = planes_of(descriptor)
+    if planes > size:
+        return False
+    sparse = (descriptor & SPARSE) != U32(0)
+    if sparse and not _read_sparse(room, words, at, size, planes, law.dithered):
+        return False
+    if not sparse and not _read_dense(room, words, at, size, planes, halves):
+        return False
+    if descriptor & ZIGZAG:
+        _unzigzag(room.residuals)
+    _restore(room, law)
+    if law.dithered and sparse:
+        for i in range(1024):
+            if not (room.masks[i >> 5] >> U32(i & 31)) & U32(1):
+                room.codes[i + 1] = NOTHING
+    return True
+
+
+@njit(nogil=True)
+def planes_of(descriptor: Any) -> Any:
+    """How many planes the widths take."""
+    flag = descriptor >> WIDTHS
+    return I64(6) if flag == U32(3) else I64(2) + I64(flag)
+
+
+@njit(nogil=True)
+def _restore(room: Any, law: Any) -> Any:
+    """Codes from residuals."""
+    codes, residuals = room.codes, room.residuals
+    if law.predictor == 0:
+        for i in range(1024):
+            codes[i + 1] = I32(residuals[i])
+        return
+    if law.predictor == 2:
+        _add_rows_above(residuals, law.width)
+    total = U32(0)
+    for row in range(room.masks.size):
+        total = running_sum(residuals, row * 32, total, codes, row * 32 + 1)
+
+
+@njit(nogil=True)
+def read_raw_rows(room: Any, words: Any, at: Any, halves: Any, raw: Any, start: Any) -> Any:
+    """Overwrites the raw rows of a dense tile that :func:`unpack_tile` has read.
+
+    Args:
+        room: As it was left.
+        words: uint32, the stream.
+        at: The word behind the tile's widths.
+        halves: uint16 words an element.
+        raw: uint16, the memory of the array that is written.
+        start: The tile's first element.
+    """
+    for row in range(room.masks.size):
+        width = room.widths[row]
+        if width > U32(32):
+            first = (start + row * 32) * halves
+            for i in range(32 * halves):
+                j = i if width == RAW else i % halves
+                raw[first + i] = (words[at + (j >> 1)] >> U32(16 * (j & 1))) & U32(0xFFFF)
+        at += words_of(width, halves)
