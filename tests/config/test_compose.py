@@ -36,7 +36,7 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["~optimizer.lrr"], "unknown key 'optimizer.lrr'; did you mean 'optimizer.lr'?"),
     (["+sed=1"], "unknown key '+sed': nothing reads it; did you mean 'seed'?"),
     (["+run.dirr=x"], "unknown key '+run.dirr': nothing reads it; did you mean 'run.dir'?"),
-    (["model=unett"], "model=unett: no such choice; did you mean 'unet'?"),
+    (["model=unett"], "model=unett: no such choice; did you mean 'unet' or 'cgnet'?"),
     (["optimizer=null"], "optimizer=null: no such choice; there is: adamw, sgd"),
     (["-m", "optimizer=sgd,adm"], "optimizer=adm: no such choice; did you mean 'adamw'?"),
     (["seed"], "cannot read 'seed': expected key=value, such as optimizer=sgd or seed=1"),
@@ -147,7 +147,7 @@ def test_of_a_sweep_the_first_choice_is_composed_and_all_are_checked() -> None:
         "torch.optim.SGD",
         0.5,
     )
-    assert config.model._target_ == "apps.climate.model.UNet"
+    assert config.model._target_ == "apps.climate.model.CGNet"
     assert compose("seed=range(5,8)").seed == 5
     [override] = parse(["seed=4"])
     assert each_choice(override) == [override]
