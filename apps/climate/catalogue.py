@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.climate.fields import Channel, Field, find_field
-from apps.climate.files import kept_open, open_fields
+from apps.climate.files import open_fields
 from apps.climate.grid import Grid
 from apps.climate.units import same_unit
 from scadl_core.errors import DataError, nearest
@@ -123,7 +123,7 @@ class Catalogue:
         places = [self.places[name][key] for name in self.names]
         fields_CHW = np.empty((len(places), *self.grid.shape))
         for path in dict.fromkeys(field.path for field, _ in places):
-            with kept_open(path) as dataset:
+            with open_fields(path) as dataset:
                 for channel, (field, index) in enumerate(places):
                     if field.path == path:
                         fields_CHW[channel] = field.read(dataset, index)

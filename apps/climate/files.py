@@ -12,7 +12,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -30,6 +30,7 @@ DEEPCAM_CHANNELS = (
     "TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL",
     "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
 )  # fmt: skip
+_kept: dict[tuple[Path, int, int, int], tuple[xr.Dataset, xr.Dataset]] = {}  # oldest use first
 OPENING = (ValueError, TypeError, IndexError, KeyError)  # what libraries raise besides, then
 MOST_OPEN = 8  # files a process keeps open
 ASSUMED_GRID = "has no coordinates; a global grid from pole to pole and from 0 degrees east"
@@ -37,26 +38,34 @@ ASSUMED_GRID = "has no coordinates; a global grid from pole to pole and from 0 d
 
 @contextmanager
 def open_fields(path: Path, decode_cf: bool = True) -> Iterator[xr.Dataset]:
-    """Opens a file for reading, times undecoded, and closes it; a DataError if it is damaged."""
+    """Opens a file for reading, times undecoded; a DataError if it is damaged."""
     with _named(path, *OPENING):
-        dataset = _open(path, decode_cf)
-    with dataset, _named(path):
-        yield dataset
-
-
-@contextmanager
-def kept_open(path: Path) -> Iterator[xr.Dataset]:
-    """As `open_fields`, but closes the file after others only."""
-    with _named(path, *OPENING):
-        status = path.stat()
-        dataset = _keep(path, (status.st_size, status.st_mtime_ns), os.getpid())
+        stored, decoded = _keep(path)
     with _named(path):
-        yield dataset
+        yield decoded if decode_cf else stored
 
 
-@lru_cache(maxsize=MOST_OPEN)
-def _keep(path: Path, _stamp: tuple[int, int], _process: int) -> xr.Dataset:
-    return _open(path, decode_cf=True)  # closed with the last reference to it
+def _keep(path: Path) -> tuple[xr.Dataset, xr.Dataset]:
+    """The file as it is stored and decoded, of one handle: the HDF5 library refuses to open a file
+    twice while another is open for writing. Closed after others only, and never by the garbage
+    collector, which may run in a thread.
+    """
+    status, process = path.stat(), os.getpid()
+    key = path, status.st_size, status.st_mtime_ns, process
+    if key in _kept:
+        _kept[key] = _kept.pop(key)  # to the end, as the last that was used
+        return _kept[key]
+    while len(_kept) >= MOST_OPEN:
+        oldest = next(iter(_kept))
+        stored, _ = _kept.pop(oldest)
+        if oldest[-1] == process:  # else it was inherited, and is another process's to close
+            stored.close()
+    with warnings.catch_warnings():
+        # An illegal fill, or fills that differ in type only (CMIP6): xarray does the right thing.
+        warnings.simplefilter("ignore", xr.SerializationWarning)
+        stored = _open(path)
+        _kept[key] = stored, xr.decode_cf(stored, decode_times=False)
+    return _kept[key]
 
 
 @contextmanager
@@ -68,15 +77,8 @@ def _named(path: Path, *more: type[Exception]) -> Iterator[None]:
         raise _unreadable(path, error) from error
 
 
-def _open(path: Path, decode_cf: bool) -> xr.Dataset:
-    options = {"cache": False, "decode_times": False, "decode_cf": decode_cf}
-    with warnings.catch_warnings():
-        # An illegal fill, or fills that differ in type only (CMIP6): xarray does the right thing.
-        warnings.simplefilter("ignore", xr.SerializationWarning)
-        return _open_as(path, options)
-
-
-def _open_as(path: Path, options: dict[str, bool]) -> xr.Dataset:
+def _open(path: Path) -> xr.Dataset:
+    options = {"cache": False, "decode_cf": False}
     if path.is_dir():
         _refuse_pickles(path)
         return xr.open_dataset(path, engine="zarr", consolidated=False, **options)
