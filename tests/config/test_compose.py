@@ -60,7 +60,8 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     ),
     (
         ["data.split=4"],
-        "data.split: expected a mapping (such as {'by': 'folder', 'val': 0.15, 'test': 0.2}), "
+        "data.split: expected a mapping (such as {'by': 'folder', 'val': 0.15, 'test': 0.2, "
+        "'gap': 0}), "
         "got 4",
     ),
     (
@@ -124,7 +125,7 @@ def test_values_reach_their_place() -> None:
         "dampening": 0.1,
         "weight_decay": 0.0001,
     }
-    assert config.data.split == {"by": "time", "val": 0.3, "test": 0.2}
+    assert config.data.split == {"by": "time", "val": 0.3, "test": 0.2, "gap": 0}
     assert config.data.path == ["a.nc", "b.nc"]
     assert (config.model.width, config.seed) == (8, 0)
     assert config.trainer.max_time == {"hours": 1}
@@ -204,7 +205,7 @@ def test_overrides_of_a_stored_configuration() -> None:
     app = find_app("climate")
     config = override_stored(stored, app, ["data.path=/now", "data.split={by: time}", "split=val"])
     assert (config.data.path, config.split, config.optimizer.lr) == ("/now", "val", 0.5)
-    assert config.data.split == {"by": "time", "val": 0.15, "test": 0.2}
+    assert config.data.split == {"by": "time", "val": 0.15, "test": 0.2, "gap": 0}
     replaced = override_stored(stored, app, ["data=netcdf"])
     assert OmegaConf.missing_keys(replaced) == {
         f"data.{name}" for name in ("path", "inputs", "target", "classes")

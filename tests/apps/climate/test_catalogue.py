@@ -11,6 +11,7 @@ from scadl_core.errors import DataError
 
 def write(path, hours=(0,), names=("u",), height=3, value=0.0, calendar="standard"):
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # which may still be open
     attrs = {"units": "hours since 2000-01-01", "calendar": calendar}
     coords = {"lat": np.linspace(-10, 10, height), "lon": [0.0, 10, 20]}
     coords |= {"time": ("time", np.asarray(hours, float), attrs)} if hours else {}

@@ -130,11 +130,11 @@ def test_ranks_together_have_the_scores_of_one(
     """Of objects exactly, of probabilities to rounding; asked twice, as the figures do."""
     rng = torch.Generator().manual_seed(0)
     logits_BKHW = 2 * torch.randn(5, 3, 6, 8, generator=rng)
-    label_BHW, area_BH = torch.randint(-1, 3, (5, 6, 8), generator=rng), torch.rand(5, 6)
+    label_BHW, area_BHW = torch.randint(-1, 3, (5, 6, 8), generator=rng), torch.rand(5, 6, 8)
 
     def score(part: slice) -> list[Any]:
         objects, calibration = Detection(3), Calibration(3)
-        maps = logits_BKHW[part], label_BHW[part], area_BH[part]
+        maps = logits_BKHW[part], label_BHW[part], area_BHW[part]
         objects.update(maps[0].argmax(1), *maps[1:], periodic=True)
         calibration.update(*maps)
         return [[it.compute().tolist(), it.compute().tolist()] for it in (objects, calibration)]
