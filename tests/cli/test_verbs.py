@@ -43,7 +43,10 @@ def test_list_names_what_the_folders_hold(scadl: Scadl) -> None:
     lines = [line.split("│")[1:-1] for line in done.out.splitlines() if "│" in line]
     first = next(number for number, cells in enumerate(lines) if "climate" in cells[0])
     rows = [lines[first], *(cells for cells in lines[first + 1 :] if not cells[0].strip())]
-    cells = [" ".join(part.strip() for part in column if part.strip()) for column in zip(*rows)]
+    cells = [
+        " ".join(part.strip() for part in column if part.strip())
+        for column in zip(*rows, strict=True)
+    ]
     configs = Path(__file__).resolve().parents[2] / "apps" / "climate" / "configs"
     for cell, group in zip(cells[1:], ("data", "model", "experiment"), strict=True):
         assert cell == ", ".join(sorted(p.stem for p in (configs / group).glob("*.yaml")))
