@@ -23,7 +23,7 @@ from apps.climate.earth import Earth
 from apps.climate.fields import Field
 from apps.climate.files import find_files, open_fields
 from apps.climate.objects import Event, Extreme, find_events, write_events
-from apps.climate.units import same_unit
+from apps.climate.units import powers, same_unit
 from scadl_core.errors import DataError
 from scadl_core.files import Paths, written_aside
 from scadl_core.workflow.tiles import Tiles
@@ -255,6 +255,9 @@ def _copy(
     attributes = {"standard_name": standard_name} if standard_name else {}
     attributes |= ({"units": units} if units else {}) | variable.attrs
     attributes.pop("actual_range", None)  # of the other file, and rarely in the order of CF
+    is_length = powers(str(attributes.get("units", ""))) in ({"m": 1}, {"km": 1})
+    if str(attributes.get("standard_name", "")).startswith("projection_") and not is_length:
+        attributes.pop("standard_name")  # numbers of rows or columns, as CMIP6 has them
     fill = attributes.pop("_FillValue", None)
     if name in variable.dims:  # CF allows no fill in a coordinate variable; xarray writes one
         fill, _ = None, attributes.pop("missing_value", None)
