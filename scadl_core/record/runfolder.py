@@ -15,13 +15,13 @@ from datetime import datetime
 from pathlib import Path
 from typing import IO, Any
 
-import torch
 from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import OmegaConfBaseException
 from yaml import YAMLError
 
 from scadl_core.errors import RunError
 from scadl_core.files import write_json, write_text
+from scadl_core.record.checkpoints import read_checkpoint
 
 _PARTS = ("checkpoints", "figures", "predictions")
 # What the configuration of a run and the identity of a checkpoint have in any version.
@@ -184,7 +184,7 @@ class RunFolder:
         """
         path = self.checkpoints / f"{name}.ckpt" if name in ("best", "last") else Path(name)
         try:
-            checkpoint = torch.load(path, map_location="cpu", weights_only=True)
+            checkpoint = read_checkpoint(path)
         except FileNotFoundError:
             raise RunError(
                 f"no checkpoint {path}; train to the end, or choose checkpoint=best, "

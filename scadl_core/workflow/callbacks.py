@@ -10,20 +10,28 @@ import time
 from pathlib import Path
 from typing import Any
 
-import torch
 from lightning import Callback, LightningModule, Trainer
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from scadl_core.comm import World
 from scadl_core.comm.gradients import counted_average
-from scadl_core.files import write_text, written_aside
+from scadl_core.files import write_text
 from scadl_core.memory import SavedBytes
+from scadl_core.record.checkpoints import read_checkpoint, write_checkpoint
 from scadl_core.workflow.interrupts import Interrupts
 from scadl_core.workflow.loaders import ShardedBatches
 
 
 class WholeFiles(TorchCheckpointIO):
-    """Writes checkpoints whole or not at all."""
+    """Writes checkpoints whole or not at all.
+
+    Args:
+        bound: See :func:`scadl_core.record.checkpoints.write_checkpoint`.
+    """
+
+    def __init__(self, bound: float | None = None) -> None:
+        super().__init__()
+        self.bound = bound
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any | None = None
@@ -31,8 +39,11 @@ class WholeFiles(TorchCheckpointIO):
         """Called by Lightning on rank 0."""
         target = Path(path)
         target.parent.mkdir(parents=True, exist_ok=True)
-        with written_aside(target) as aside:
-            torch.save(checkpoint, aside)
+        write_checkpoint(checkpoint, target, self.bound)
+
+    def load_checkpoint(self, path: Any, *_: Any, **__: Any) -> Any:
+        """Called by Lightning on every rank."""
+        return read_checkpoint(Path(path))
 
 
 class Checkpoints(Callback):

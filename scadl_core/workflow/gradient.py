@@ -18,6 +18,7 @@ from lightning.pytorch.utilities import rank_zero_only
 
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError, LaunchError, ScadlError
+from scadl_core.record.checkpoints import check_bound
 from scadl_core.workflow.callbacks import WholeFiles
 from scadl_core.workflow.interrupts import Stopped
 
@@ -68,6 +69,25 @@ class WorldEnvironment(ClusterEnvironment):
         """The world knows its ranks."""
 
 
+class BoundedTrainer(Trainer):
+    """Lightning's Trainer, which also says how exact its checkpoints are.
+
+    Args:
+        checkpoint_bound: None, or the relative error of the optimizer's state in checkpoints.
+        plugins: As in Lightning.
+        arguments: The others of :class:`lightning.Trainer`.
+
+    Raises:
+        ConfigError: A bound that is none.
+    """
+
+    def __init__(
+        self, checkpoint_bound: float | None = None, plugins: Sequence[Any] = (), **arguments: Any
+    ) -> None:
+        files = WholeFiles(check_bound(checkpoint_bound))
+        super().__init__(plugins=[*plugins, files], **arguments)
+
+
 class GradientSolver:
     """Trains a task by backpropagation, data-parallel over the ranks of the world.
 
@@ -96,7 +116,7 @@ class GradientSolver:
         try:
             self.trainer = trainer(
                 **placement(world, trainer),
-                plugins=[WorldEnvironment(world), WholeFiles()],
+                plugins=[WorldEnvironment(world)],
                 callbacks=list(callbacks),
                 logger=list(loggers),
                 default_root_dir=folder,
