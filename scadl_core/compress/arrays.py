@@ -85,7 +85,7 @@ class Run:
         values: 1-D; patterns (uint16) for 16-bit types.
         form: Type of the elements.
         layout: Where they belong.
-        library: "numpy" or "torch".
+        library: "numpy", "cupy" or "torch".
     """
 
     values: NDArray[Any]
@@ -99,17 +99,38 @@ def is_tensor(array: Any) -> bool:
     return "torch" in sys.modules and isinstance(array, sys.modules["torch"].Tensor)
 
 
+def is_cupy(array: Any) -> bool:
+    """Whether it is CuPy's, which is not imported to find out."""
+    return "cupy" in sys.modules and isinstance(array, sys.modules["cupy"].ndarray)
+
+
+def is_on_gpu(array: Any) -> bool:
+    """Whether the kernels for a GPU take it: an array of CuPy, or of torch where CuPy is there."""
+    if not is_tensor(array):
+        return is_cupy(array)
+    if array.device.type != "cuda":
+        return False
+    try:
+        import cupy  # noqa: F401
+    except ImportError:
+        return False
+    return True
+
+
 def take(array: Any) -> Run:
     """Reads an array without a copy where it is dense in some order of its axes.
 
     Args:
-        array: A NumPy array or torch tensor of float16, bfloat16, float32 or float64.
+        array: A NumPy or CuPy array or torch tensor of float16, bfloat16, float32 or float64.
 
     Raises:
         CodecError: It is something else.
     """
     if is_tensor(array):
         return _take_tensor(array)
+    if is_cupy(array):
+        form = format_of(array.dtype.name)
+        return Run(*_run_of(array, form, array.strides), "cupy")
     if not isinstance(array, (np.ndarray, np.generic)):
         raise CodecError(f"expected a NumPy array or torch tensor, got {type(array).__name__}")
     array = np.asarray(array)
@@ -127,21 +148,35 @@ def _take_tensor(tensor: Any) -> Run:
         raise CodecError(f"expected a dense tensor, got one of layout {tensor.layout}")
     form = format_of(str(tensor.dtype).removeprefix("torch."))
     tensor = tensor.detach()
+    if is_on_gpu(tensor):
+        import cupy
+
+        array = cupy.from_dlpack(_plain(tensor, form))
+        return Run(*_run_of(array, form, array.strides), "torch")
     if tensor.device.type != "cpu":
         _warn_once(tensor.device.type)
         tensor = tensor.cpu()
-    plain = tensor.view(torch.int16) if form.bits == 16 else tensor
-    array = plain.numpy()
+    array = _plain(tensor, form).numpy()
     return Run(*_run_of(array.view(form.values), form, array.strides), "torch")
 
 
+def _plain(tensor: Any, form: Format) -> Any:
+    """A view on a tensor as a type that every library has."""
+    return tensor.view(sys.modules["torch"].int16) if form.bits == 16 else tensor
+
+
 def _run_of(
-    array: NDArray[Any], form: Format, strides: tuple[int, ...]
+    array: Any, form: Format, strides: tuple[int, ...]
 ) -> tuple[NDArray[Any], Format, Layout]:
     layout = layout_of(array.shape, strides)
     once = array[
         tuple(slice(0, 1) if axis in layout.repeated else slice(None) for axis in range(array.ndim))
     ]
+    if is_cupy(array):
+        import cupy
+
+        values = cupy.ascontiguousarray(once.transpose(layout.order)).reshape(-1)
+        return values.view(form.values), form, layout
     values = np.ascontiguousarray(once.transpose(layout.order)).reshape(-1)
     if values.ctypes.data % values.itemsize:
         values = values.copy()
@@ -154,7 +189,7 @@ def _warn_once(device: str) -> None:
         warnings.warn(f"tensors on {device} are coded on the CPU", UserWarning, stacklevel=4)
 
 
-def place(out: Any, form: Format, layout: Layout) -> NDArray[Any] | None:
+def place(out: Any, form: Format, layout: Layout) -> Any:
     """The memory of an array as a run to write to; None where it lies in another order.
 
     Args:
@@ -165,7 +200,7 @@ def place(out: Any, form: Format, layout: Layout) -> NDArray[Any] | None:
     Raises:
         CodecError: It has another type or shape, cannot be written, or repeats elements.
     """
-    if not is_tensor(out) and not isinstance(out, np.ndarray):
+    if not is_tensor(out) and not is_cupy(out) and not isinstance(out, np.ndarray):
         raise CodecError(f"out: expected a NumPy array or torch tensor, got {type(out).__name__}")
     name = str(out.dtype).removeprefix("torch.")
     if name != form.name or tuple(out.shape) != layout.shape:
@@ -173,13 +208,16 @@ def place(out: Any, form: Format, layout: Layout) -> NDArray[Any] | None:
             f"out: expected {form.name} of shape {layout.shape}, got {name} of {tuple(out.shape)}"
         )
     if is_tensor(out):
-        if out.device.type != "cpu":
+        on_gpu = is_on_gpu(out)
+        if out.device.type != "cpu" and not on_gpu:
             return None
-        out = out.detach()
-        out = (out.view(sys.modules["torch"].int16) if form.bits == 16 else out).numpy()
-    if not out.flags.writeable:
+        plain = _plain(out.detach(), form)
+        out = sys.modules["cupy"].from_dlpack(plain) if on_gpu else plain.numpy()
+    if not is_cupy(out) and not out.flags.writeable:
         raise CodecError("out: the array is read-only; give one that can be written")
     run = out.transpose(layout.order)
+    if is_cupy(run) and run.flags.c_contiguous and not layout.repeated:
+        return run.reshape(-1).view(form.values)
     if layout.repeated or not run.flags.c_contiguous or run.ctypes.data % run.itemsize:
         return None
     target: NDArray[Any] = run.reshape(-1).view(form.values)
@@ -193,17 +231,19 @@ def give(values: NDArray[Any], form: Format, layout: Layout, library: str) -> An
         values: What :attr:`Run.values` was.
         form: Type of the elements.
         layout: Where they belong.
-        library: "numpy" or "torch".
+        library: "numpy", "cupy" or "torch".
     """
     inverse = tuple(int(axis) for axis in np.argsort(layout.order))
     if library == "torch":
         import torch
 
-        flat = torch.from_numpy(values.view(np.int16 if form.bits == 16 else values.dtype))
+        plain = values.view(np.int16 if form.bits == 16 else values.dtype)
+        flat = torch.from_dlpack(plain) if is_cupy(values) else torch.from_numpy(plain)
         typed = flat.view(getattr(torch, form.name))
         return typed.reshape(layout.sizes).permute(inverse).expand(layout.shape)
     array = values.view(_numpy_type(form)).reshape(layout.sizes).transpose(inverse)
-    return np.broadcast_to(array, layout.shape) if layout.repeated else array
+    library_of = sys.modules["cupy"] if is_cupy(values) else np
+    return library_of.broadcast_to(array, layout.shape) if layout.repeated else array
 
 
 def _numpy_type(form: Format) -> np.dtype[Any]:

@@ -9,15 +9,17 @@ The format is in ``docs/compress_format.md``.
 from __future__ import annotations
 
 import math
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from scadl_core.compress.arrays import Layout, Run, give, place, take
+from scadl_core.compress.arrays import Layout, Run, give, is_cupy, is_on_gpu, place, take
 from scadl_core.compress.bounds import L2, Absolute, Bound, PointwiseRelative
 from scadl_core.compress.formats import Format
+from scadl_core.compress.gpu.tiles import DeviceTiles
 from scadl_core.compress.laws import LOGARITHMIC, Law, linear_law, logarithmic_law
 from scadl_core.compress.tiling import GROUP, TILE, Tiles, count_tiles
 from scadl_core.errors import CodecError
@@ -50,10 +52,10 @@ class Compressed:
         layout: Their shape and order in memory.
         bound: What was asked for.
         achieved: What was reached.
-        library: Whose array it was: "numpy" or "torch".
+        library: Whose array it was: "numpy", "cupy" or "torch".
     """
 
-    tiles: Tiles
+    tiles: Tiles | DeviceTiles
     law: Law
     form: Format
     layout: Layout
@@ -91,8 +93,9 @@ def encode(
     cannot be coded within the bound are kept bit by bit.
 
     Args:
-        array: NumPy array or torch tensor of float16, bfloat16, float32 or float64, any shape and
-            strides. A tensor on another device is coded on the CPU.
+        array: NumPy or CuPy array or torch tensor of float16, bfloat16, float32 or float64, any shape and
+            strides. On a GPU, CuPy arrays and, with CuPy, tensors are coded there, to the same
+            bytes, on the caller's stream; a tensor on another device is coded on the CPU.
         bound: Absolute, Relative, PointwiseRelative or L2.
         predictor: "none", "1d" or "2d"; by default the one that makes a sample of tiles smallest.
         dither: A seed of 32 bits makes the error independent of the array (subtractive dither,
@@ -109,10 +112,11 @@ def encode(
         isinstance(bound, PointwiseRelative) or predictor not in (None, "none")
     ):
         raise CodecError("dither: works with absolute bounds and without a predictor")
-    run = take(array)
-    if isinstance(bound, L2):
-        return _encode_l2(run, bound, predictor, dither)
-    return _encode_run(run, bound, _law(run, bound, dither), predictor)
+    with _placed(array):
+        run = take(array)
+        if isinstance(bound, L2):
+            return _encode_l2(run, bound, predictor, dither)
+        return _encode_run(run, bound, _law(run, bound, dither), predictor)
 
 
 def decode(packed: Compressed, out: Any = None) -> Any:
@@ -129,24 +133,45 @@ def decode(packed: Compressed, out: Any = None) -> Any:
         CodecError: ``out`` does not fit.
         StreamError: The words are damaged.
     """
+    with _placed(out):
+        run = None if out is None else place(out, packed.form, packed.layout)
+        values = _room(packed, packed.layout.size) if run is None else run
+        _stream(values).decode(packed.tiles, packed.form, packed.law, values)
+        if out is None:
+            return give(values, packed.form, packed.layout, packed.library)
+        if run is None:
+            library = "numpy" if isinstance(out, np.ndarray) else "torch"
+            _copy(out, give(values, packed.form, packed.layout, library))
+        return out
+
+
+def _placed(array: Any) -> AbstractContextManager[Any]:
+    """The device and stream of an array on a GPU."""
+    if not is_on_gpu(array):
+        return nullcontext()
+    from scadl_core.compress.gpu import backend
+
+    return backend.placed(array)
+
+
+def _stream(values: Any) -> Any:
+    """What codes a run where it lies."""
+    if is_cupy(values):
+        from scadl_core.compress.gpu import backend
+
+        return backend
     from scadl_core.compress.cpu import stream
 
-    run = None if out is None else place(out, packed.form, packed.layout)
-    values = np.empty(packed.layout.size, packed.form.values) if run is None else run
-    stream.decode(packed.tiles, packed.form, packed.law, values)
-    if out is None:
-        return give(values, packed.form, packed.layout, packed.library)
-    if run is None:
-        _copy(
-            out,
-            give(
-                values,
-                packed.form,
-                packed.layout,
-                "numpy" if isinstance(out, np.ndarray) else "torch",
-            ),
-        )
-    return out
+    return stream
+
+
+def _room(packed: Compressed, size: int) -> Any:
+    """Memory for a run, where the tiles are."""
+    if isinstance(packed.tiles, Tiles):
+        return np.empty(size, packed.form.values)
+    import cupy
+
+    return cupy.empty(size, packed.form.values)
 
 
 def decode_tiles(packed: Compressed, first: int, count: int) -> Any:
@@ -163,15 +188,13 @@ def decode_tiles(packed: Compressed, first: int, count: int) -> Any:
     Raises:
         CodecError: There are no such tiles.
     """
-    from scadl_core.compress.cpu import stream
-
     total = count_tiles(packed.layout.size)
     if not 0 <= first <= first + count <= total:
         raise CodecError(f"expected tiles within 0 to {total}, got {count} from {first}")
     begin = first // GROUP * GROUP
     end = min((first + count) * TILE, packed.layout.size)
-    values = np.empty(end - begin * TILE, packed.form.values)
-    stream.decode(packed.tiles, packed.form, packed.law, values, begin)
+    values = _room(packed, end - begin * TILE)
+    _stream(values).decode(packed.tiles, packed.form, packed.law, values, begin)
     part = values[(first - begin) * TILE :]
     return give(part, packed.form, Layout((part.size,), (0,)), packed.library)
 
@@ -184,10 +207,10 @@ def _copy(out: Any, array: Any) -> None:
 
 
 def _law(run: Run, bound: Bound, dither: int | None) -> Law:
-    from scadl_core.compress.cpu import stream
-
     needs_scan = not isinstance(bound, Absolute) or bound.eps == 0
-    low, high, least = stream.scan(run.values, run.form) if needs_scan else (0.0, 0.0, 0)
+    low, high, least = (
+        _stream(run.values).scan(run.values, run.form) if needs_scan else (0.0, 0.0, 0)
+    )
     if isinstance(bound, PointwiseRelative):
         return logarithmic_law(run.form, bound.eps, least)
     width = bound.eps if isinstance(bound, Absolute) else _down(_down(bound.eps * (high - low)))
@@ -200,10 +223,8 @@ def _down(value: float) -> float:
 
 
 def _encode_run(run: Run, bound: Bound, law: Law, predictor: str | None) -> Compressed:
-    from scadl_core.compress.cpu import stream
-
     law = _with_predictor(run, law, predictor)
-    tiles, (worst, squares) = stream.encode(run.values, run.form, law)
+    tiles, (worst, squares) = _stream(run.values).encode(run.values, run.form, law)
     achieved = _achieved(run, law, worst, squares)
     return Compressed(tiles, law, run.form, run.layout, bound, achieved, run.library)
 
@@ -220,8 +241,6 @@ def _achieved(run: Run, law: Law, worst: float, squares: float) -> Achieved:
 
 
 def _with_predictor(run: Run, law: Law, predictor: str | None) -> Law:
-    from scadl_core.compress.cpu import stream
-
     width = run.layout.width
     if predictor == "2d" and not 1 < width < TILE:
         predictor = "1d"
@@ -238,7 +257,8 @@ def _with_predictor(run: Run, law: Law, predictor: str | None) -> Law:
     if tiles == 0:
         return law
     stride = max(1, tiles // min(64, max(4, tiles // 64)))
-    sizes = [stream.measure(run.values, run.form, candidate, stride) for candidate in candidates]
+    measure = _stream(run.values).measure
+    sizes = [measure(run.values, run.form, candidate, stride) for candidate in candidates]
     return candidates[sizes.index(min(sizes))]
 
 

@@ -74,3 +74,12 @@ def format_of(name: str) -> Format:
             "integers and booleans with scadl_core.compress.packers"
         )
     return FORMATS[name]
+
+
+def value_of_key(key: int, form: Format) -> float:
+    """The value of a key that orders as values do: the pattern of the magnitude, with a sign."""
+    if form.name == "bfloat16":
+        size = np.array(abs(key) << 16, np.uint32).view(np.float32)
+    else:
+        size = np.array(abs(key), form.patterns).view(form.name)
+    return float(size) if key >= 0 else -float(size)

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from scadl_core.compress import threads
 from scadl_core.compress.cpu import chunks, tiles
-from scadl_core.compress.formats import Format
+from scadl_core.compress.formats import Format, value_of_key
 from scadl_core.compress.laws import LOGARITHMIC, Law
 from scadl_core.compress.tiling import CHUNK, GROUP, SIZE_MASK, SLACK, TILE, Tiles
 from scadl_core.errors import StreamError
@@ -47,15 +47,7 @@ def scan(values: NDArray[Any], form: Format) -> tuple[float, float, int]:
     low, high = min(f[0] for f in found), max(f[1] for f in found)
     if low > high:
         return 0.0, 0.0, form.infinity
-    return _value(low, form), _value(high, form), min(f[2] for f in found)
-
-
-def _value(key: int, form: Format) -> float:
-    if form.name == "bfloat16":
-        size = np.array(abs(key) << 16, np.uint32).view(np.float32)
-    else:
-        size = np.array(abs(key), form.patterns).view(form.name)
-    return float(size) if key >= 0 else -float(size)
+    return value_of_key(low, form), value_of_key(high, form), min(f[2] for f in found)
 
 
 def encode(values: NDArray[Any], form: Format, law: Law) -> tuple[Tiles, tuple[float, float]]:

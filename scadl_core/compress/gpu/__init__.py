@@ -1,0 +1,1 @@
+"""The kernels for a GPU and what launches them."""
