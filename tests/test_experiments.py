@@ -131,3 +131,13 @@ def test_choices_train(
     assert folder.load_metrics()["train/epochs"] >= 1
     tensorboard = (folder.path / "tensorboard").exists()
     assert tensorboard == ("logger=none" not in words)
+
+
+def test_labels_by_rules_train_and_are_scored_on_the_true_ones(
+    scadl: Callable[..., Any], workplace: Path
+) -> None:
+    sample = ("data.sample.train_maps=8", "data.sample.test_maps=2")
+    train(scadl, workplace, "experiment=heuristic", *SHORT, *sample)
+    done = scadl("evaluate", "climate", "run.dir=run", "data.target=LABELS", "output=true.json")
+    assert (done.status, done.err) == (0, "")
+    assert "iou_tropical_cyclone" in (workplace / "true.json").read_text()
