@@ -124,6 +124,29 @@ def test_thresholds_make_classes_of_any_variable(shared_data):
     assert data.samples("test").keys[0] > data.samples("val").keys[-1]
 
 
+def test_labels_in_files_of_their_own(tmp_path):
+    """Matched by time, whatever the files are called and whichever way they lie."""
+    rng = np.random.default_rng(3)
+    units = {"units": "days since 2000-01-01"}
+    (tmp_path / "maps").mkdir()
+    (tmp_path / "labels").mkdir()
+    fields_THW, labels_THW = rng.normal(size=(12, 5, 8)), rng.integers(0, 2, (12, 5, 8))
+    dims, coords = ["time", "lat", "lon"], {"lat": LAT, "lon": LON}
+    for day in range(12):
+        time = {"time": ("time", [float(day)], units)}
+        field = xr.Dataset({"t": (dims, fields_THW[day, None].astype("f4"))}, coords | time)
+        field.to_netcdf(tmp_path / "maps" / f"{day}.nc")
+    time = {"time": ("time", np.arange(12.0)[::-1], units)}
+    truth = xr.Dataset({"event": (dims, labels_THW[::-1])}, coords | time)
+    truth.isel(lat=slice(None, None, -1)).to_netcdf(tmp_path / "labels" / "all.nc")
+    paths = [tmp_path / "maps", tmp_path / "labels"]
+    split = {"by": "time", "val": 0.2, "test": 0.2, "gap": 0}
+    samples = ClimateData(paths, ["t"], "event", ["no", "yes"], split=split).samples("all")
+    assert len(samples) == 12
+    for day in range(12):
+        np.testing.assert_array_equal(samples.read(day, None)["label_HW"], labels_THW[day])
+
+
 def test_without_target_there_are_no_labels(shared_data):
     data = ClimateData(shared_data / "climate" / "mrsos_HadGEM2.nc", ["mrsos"])
     assert (data.samples("train").read(0, None)["label_HW"] == -1).all()
