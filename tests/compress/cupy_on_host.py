@@ -101,6 +101,7 @@ def _context(value: Any) -> Iterator[None]:
 
 class Device:
     def __init__(self, index: int | None = None) -> None:
+        self.id = 0
         self.attributes = {"WarpSize": module.lanes}
 
     def __enter__(self) -> Any:
@@ -134,6 +135,6 @@ module.__dict__.update(
         functools.partial(np.broadcast_to, subok=True)
     ),
     from_dlpack=_on(np.from_dlpack),
-    cuda=types.SimpleNamespace(Device=Device, ExternalStream=_context),
+    cuda=types.SimpleNamespace(Device=Device, ExternalStream=lambda stream, _: _context(stream)),
     lanes=32, seed=0, launches=[], current=None, folder=Path(),
 )  # fmt: skip

@@ -25,21 +25,20 @@ _NOTHING = U64(0)  # a null pointer
 _UNHARMED = 2**64 - 1
 
 
-def placed(array: Any) -> AbstractContextManager[Any]:
-    """Makes the device and the stream of the caller's array current.
+def placed(device: int, is_torch: bool) -> AbstractContextManager[Any]:
+    """Makes a device and the caller's stream current.
 
     Args:
-        array: CuPy array, or torch tensor, whose stream is torch's current one.
+        device: Its number.
+        is_torch: Whether the stream is torch's current one; else it is CuPy's.
     """
     stack = ExitStack()
-    if isinstance(array, cupy.ndarray):
-        stack.enter_context(array.device)
-        return stack
-    import torch
+    stack.enter_context(cupy.cuda.Device(device))
+    if is_torch:
+        import torch
 
-    stream = torch.cuda.current_stream(array.device)
-    stack.enter_context(cupy.cuda.Device(array.device.index))
-    stack.enter_context(cupy.cuda.ExternalStream(stream.cuda_stream))
+        stream = torch.cuda.current_stream(device).cuda_stream
+        stack.enter_context(cupy.cuda.ExternalStream(stream, device))
     return stack
 
 
@@ -84,9 +83,9 @@ def _encode(values: Any, form: Format, law: Law, tiles: DeviceTiles, stride: int
     if count:
         cursor = _NOTHING if tiles.cursor is None else tiles.cursor
         _launch(
-            f"encode_{form.name}", blocks, values, U64(values.size), U32(stride), *_numbers(law),
-            states, cursor, U32(tiles.per_base), tiles.device_words, U64(tiles.device_words.size),
-            tiles.device_descriptors, tiles.device_bases, stats,
+            f"encode_{form.name}", blocks, values, U64(values.size), U32(count), U32(stride),
+            *_numbers(law), states, cursor, U32(tiles.per_base), tiles.device_words,
+            U64(tiles.device_words.size), tiles.device_descriptors, tiles.device_bases, stats,
         )  # fmt: skip
     return stats
 
@@ -110,8 +109,8 @@ def encode_into(arena: Arena, values: Any, form: Format, law: Law) -> tuple[Devi
         law: How.
 
     Returns:
-        The tiles, and on the device, uint64, the pattern of the largest error and the sum of squared
-        errors in units of step / 2048.
+        The tiles, and on the device, uint64, the pattern of the largest error and the sum of
+        squared errors in units of step / 2048.
     """
     tiles = DeviceTiles.empty(cupy, count_tiles(values.size), arena.words, BLOCK, arena.cursor)
     return tiles, _encode(values, form, law, tiles)
@@ -156,8 +155,8 @@ def decode(found: Tiles | DeviceTiles, form: Format, law: Law, values: Any, firs
         _launch(
             f"decode_{form.name}", blocks, tiles.device_words, U64(tiles.device_words.size),
             tiles.device_descriptors, tiles.device_bases, U32(tiles.per_base),
-            U64(tiles.device_descriptors.size), *_numbers(law), values, U64(values.size), U64(first),
-            damaged,
+            U32(tiles.device_descriptors.size), *_numbers(law), values, U64(values.size),
+            U32(first), damaged,
         )  # fmt: skip
     if not tiles.trusted and (wrong := int(damaged[0])) != _UNHARMED:
         raise StreamError(f"tile {wrong} is damaged: its parts do not fit its size")
