@@ -1,4 +1,4 @@
-"""The kernels as NVIDIA's compiler sees them, which needs no GPU: `pip install nvidia-cuda-nvrtc`."""
+"""The kernels as NVIDIA's compiler sees them (`pip install nvidia-cuda-nvrtc`); needs no GPU."""
 
 from __future__ import annotations
 

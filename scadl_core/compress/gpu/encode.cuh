@@ -267,7 +267,7 @@ DEVICE u64 look_back(u64* states, u32 block, u32 words) {
     u64 state;
     u32 known;
     for (;;) {
-      state = at >= 0 ? *(volatile u64*)(states + at) : PREFIX;
+      state = at >= 0 ? observed(states + at) : PREFIX;
       known = ballot(state >= PREFIX);
       if (!(ballot(state < OWN) & (known ^ (known - 1)))) break;  // up to the first prefix
       pause();
