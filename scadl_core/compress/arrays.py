@@ -186,7 +186,8 @@ def _run_of(
 def _warn_once(device: str) -> None:
     if device not in _warned:
         _warned.add(device)
-        warnings.warn(f"tensors on {device} are coded on the CPU", UserWarning, stacklevel=4)
+        hint = "; install CuPy to code them there" if device == "cuda" else ""
+        warnings.warn(f"tensors on {device} are coded on the CPU{hint}", UserWarning, stacklevel=4)
 
 
 def place(out: Any, form: Format, layout: Layout) -> Any:

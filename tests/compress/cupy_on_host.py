@@ -135,6 +135,8 @@ module.__dict__.update(
         functools.partial(np.broadcast_to, subok=True)
     ),
     from_dlpack=_on(np.from_dlpack),
-    cuda=types.SimpleNamespace(Device=Device, ExternalStream=lambda stream, _: _context(stream)),
+    cuda=types.SimpleNamespace(
+        Device=Device, Stream=types.SimpleNamespace(from_external=lambda s: _context(s.cuda_stream))
+    ),
     lanes=32, seed=0, launches=[], current=None, folder=Path(),
 )  # fmt: skip

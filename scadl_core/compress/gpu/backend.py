@@ -6,6 +6,7 @@ Everything goes to CuPy's current stream. The words are those of the CPU, to the
 from __future__ import annotations
 
 import functools
+import zlib
 from contextlib import AbstractContextManager, ExitStack
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ from scadl_core.errors import StreamError
 THREADS = 32 * BLOCK
 U32, U64 = np.uint32, np.uint64
 _NOTHING = U64(0)  # a null pointer
-_UNHARMED = 2**64 - 1
+_UNHARMED = U64(2**64 - 1)
 
 
 def placed(device: int, is_torch: bool) -> AbstractContextManager[Any]:
@@ -37,18 +38,21 @@ def placed(device: int, is_torch: bool) -> AbstractContextManager[Any]:
     if is_torch:
         import torch
 
-        stream = torch.cuda.current_stream(device).cuda_stream
-        stack.enter_context(cupy.cuda.ExternalStream(stream, device))
+        stream = torch.cuda.current_stream(device)
+        stack.enter_context(cupy.cuda.Stream.from_external(stream))
     return stack
 
 
 @functools.cache
 def _module(lanes: int) -> Any:
     folder = Path(__file__).parent
+    # CuPy keeps what it compiled by the text of the source and the options, not of what is included.
+    headers = b"".join(path.read_bytes() for path in sorted(folder.glob("*.cuh")))
+    version = f"-DSCADL_HEADERS={zlib.crc32(headers)}"
     contract = "--fmad=false" if lanes == 32 else "-ffp-contract=off"
     return cupy.RawModule(
         code=(folder / "kernels.cu").read_text(),
-        options=("-std=c++17", f"-DSCADL_LANES={lanes}", contract, f"-I{folder}"),
+        options=("-std=c++17", f"-DSCADL_LANES={lanes}", version, contract, f"-I{folder}"),
     )
 
 
