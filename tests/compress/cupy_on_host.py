@@ -75,6 +75,7 @@ class RawModule:
                 np.array(a.ctypes.data if isinstance(a, CudaArray) else a) for a in args
             ]  # as cuLaunchKernel takes them: pointers to the arguments
             pointers = (ctypes.c_void_p * len(held))(*(h.ctypes.data for h in held))
+            assert f"-DSCADL_LANES={module.lanes}" in self.options
             module.launches.append((name, module.current))
             module.seed += 1
             function(grid[0], block[0], pointers, ctypes.c_uint64(module.seed))
@@ -136,7 +137,8 @@ module.__dict__.update(
     ),
     from_dlpack=_on(np.from_dlpack),
     cuda=types.SimpleNamespace(
-        Device=Device, Stream=types.SimpleNamespace(from_external=lambda s: _context(s.cuda_stream))
+        Device=Device, runtime=types.SimpleNamespace(getDevice=lambda: 0),
+        Stream=types.SimpleNamespace(from_external=lambda s: _context(s.cuda_stream))
     ),
     lanes=32, seed=0, launches=[], current=None, folder=Path(),
 )  # fmt: skip

@@ -24,6 +24,7 @@ from scadl_core.compress import (
     decode_tiles,
     encode,
     from_bytes,
+    gpu,
     to_bytes,
 )
 from scadl_core.compress.arrays import Run, is_cupy, take
@@ -51,7 +52,8 @@ def cupy(request: Any, built: Any, monkeypatch: pytest.MonkeyPatch) -> Iterator[
     built.lanes = request.param
     built.launches.clear()
     yield built
-    sys.modules.pop("scadl_core.compress.gpu.backend", None)
+    if sys.modules.pop("scadl_core.compress.gpu.backend", None):
+        del gpu.backend
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import functools
 import zlib
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,39 +27,41 @@ _NOTHING = U64(0)  # a null pointer
 _UNHARMED = U64(2**64 - 1)
 
 
-def placed(device: int, is_torch: bool) -> AbstractContextManager[Any]:
+@contextmanager
+def placed(device: int, is_torch: bool) -> Iterator[None]:
     """Makes a device and the caller's stream current.
 
     Args:
         device: Its number.
         is_torch: Whether the stream is torch's current one; else it is CuPy's.
     """
-    stack = ExitStack()
-    stack.enter_context(cupy.cuda.Device(device))
-    if is_torch:
+    with cupy.cuda.Device(device):
+        if not is_torch:
+            yield
+            return
         import torch
 
-        stream = torch.cuda.current_stream(device)
-        stack.enter_context(cupy.cuda.Stream.from_external(stream))
-    return stack
+        with cupy.cuda.Stream.from_external(torch.cuda.current_stream(device)):
+            yield
 
 
 @functools.cache
-def _module(lanes: int) -> Any:
+def _module(device: int) -> Any:
     folder = Path(__file__).parent
-    # CuPy keeps what it compiled by the text of the source and the options, not of what is included.
+    # CuPy keeps what it compiled by the text of source and options, not of what is included.
     headers = b"".join(path.read_bytes() for path in sorted(folder.glob("*.cuh")))
-    version = f"-DSCADL_HEADERS={zlib.crc32(headers)}"
+    lanes = cupy.cuda.Device(device).attributes["WarpSize"]
     contract = "--fmad=false" if lanes == 32 else "-ffp-contract=off"
+    defines = (f"-DSCADL_LANES={lanes}", f"-DSCADL_HEADERS={zlib.crc32(headers)}")
     return cupy.RawModule(
         code=(folder / "kernels.cu").read_text(),
-        options=("-std=c++17", f"-DSCADL_LANES={lanes}", version, contract, f"-I{folder}"),
+        options=("-std=c++17", *defines, contract, f"-I{folder}"),
     )
 
 
 def _launch(name: str, blocks: int, *args: Any) -> None:
-    lanes = cupy.cuda.Device().attributes["WarpSize"]
-    _module(lanes).get_function(name)((blocks,), (THREADS,), args)
+    module = _module(cupy.cuda.runtime.getDevice())
+    module.get_function(name)((blocks,), (THREADS,), args)
 
 
 def _numbers(law: Law) -> tuple[Any, ...]:
