@@ -186,7 +186,8 @@ def _run_of(
 def _warn_once(device: str) -> None:
     if device not in _warned:
         _warned.add(device)
-        warnings.warn(f"tensors on {device} are coded on the CPU", UserWarning, stacklevel=4)
+        hint = "; install CuPy to code them there" if device == "cuda" else ""
+        warnings.warn(f"tensors on {device} are coded on the CPU{hint}", UserWarning, stacklevel=4)
 
 
 def place(out: Any, form: Format, layout: Layout) -> Any:
@@ -236,9 +237,10 @@ def give(values: NDArray[Any], form: Format, layout: Layout, library: str) -> An
     inverse = tuple(int(axis) for axis in np.argsort(layout.order))
     if library == "torch":
         import torch
+        from torch.utils.dlpack import from_dlpack
 
         plain = values.view(np.int16 if form.bits == 16 else values.dtype)
-        flat = torch.from_dlpack(plain) if is_cupy(values) else torch.from_numpy(plain)
+        flat = from_dlpack(plain) if is_cupy(values) else torch.from_numpy(plain)
         typed = flat.view(getattr(torch, form.name))
         return typed.reshape(layout.sizes).permute(inverse).expand(layout.shape)
     array = values.view(_numpy_type(form)).reshape(layout.sizes).transpose(inverse)

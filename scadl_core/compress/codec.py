@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from scadl_core.compress.arrays import Layout, Run, give, is_cupy, is_on_gpu, place, take
+from scadl_core.compress.arrays import Layout, Run, give, is_cupy, is_on_gpu, is_tensor, place, take
 from scadl_core.compress.bounds import L2, Absolute, Bound, PointwiseRelative
 from scadl_core.compress.formats import Format
 from scadl_core.compress.gpu.tiles import DeviceTiles
@@ -93,9 +93,10 @@ def encode(
     cannot be coded within the bound are kept bit by bit.
 
     Args:
-        array: NumPy or CuPy array or torch tensor of float16, bfloat16, float32 or float64, any shape and
-            strides. On a GPU, CuPy arrays and, with CuPy, tensors are coded there, to the same
-            bytes, on the caller's stream; a tensor on another device is coded on the CPU.
+        array: NumPy or CuPy array or torch tensor of float16, bfloat16, float32 or float64, any
+            shape and strides. On a GPU, CuPy arrays and, with CuPy, tensors are coded there, to
+            the same bytes (under L2, whose norm is a sum, up to the last bit of the bound), on the
+            caller's stream; a tensor on another device is coded on the CPU.
         bound: Absolute, Relative, PointwiseRelative or L2.
         predictor: "none", "1d" or "2d"; by default the one that makes a sample of tiles smallest.
         dither: A seed of 32 bits makes the error independent of the array (subtractive dither,
@@ -133,25 +134,32 @@ def decode(packed: Compressed, out: Any = None) -> Any:
         CodecError: ``out`` does not fit.
         StreamError: The words are damaged.
     """
-    with _placed(out):
+    with _placed(packed if out is None else out):
         run = None if out is None else place(out, packed.form, packed.layout)
-        values = _room(packed, packed.layout.size) if run is None else run
+        values = _room(packed, packed.layout.size, out) if run is None else run
         _stream(values).decode(packed.tiles, packed.form, packed.law, values)
         if out is None:
             return give(values, packed.form, packed.layout, packed.library)
         if run is None:
-            library = "numpy" if isinstance(out, np.ndarray) else "torch"
+            library = "torch" if is_tensor(out) else "numpy"
             _copy(out, give(values, packed.form, packed.layout, library))
         return out
 
 
-def _placed(array: Any) -> AbstractContextManager[Any]:
-    """The device and stream of an array on a GPU."""
-    if not is_on_gpu(array):
+def _placed(target: Any) -> AbstractContextManager[Any]:
+    """Device and stream of an array, or of an encoded one, on a GPU."""
+    if isinstance(target, Compressed):
+        if isinstance(target.tiles, Tiles):
+            return nullcontext()
+        device, is_torch = target.tiles.device_words.device.id, target.library == "torch"
+    elif not is_on_gpu(target):
         return nullcontext()
+    else:
+        is_torch = is_tensor(target)
+        device = target.device.index if is_torch else target.device.id
     from scadl_core.compress.gpu import backend
 
-    return backend.placed(array)
+    return backend.placed(device, is_torch)
 
 
 def _stream(values: Any) -> Any:
@@ -165,9 +173,9 @@ def _stream(values: Any) -> Any:
     return stream
 
 
-def _room(packed: Compressed, size: int) -> Any:
-    """Memory for a run, where the tiles are."""
-    if isinstance(packed.tiles, Tiles):
+def _room(packed: Compressed, size: int, out: Any = None) -> Any:
+    """Memory for a run, where the tiles or the caller's array are."""
+    if not (is_on_gpu(out) if out is not None else isinstance(packed.tiles, DeviceTiles)):
         return np.empty(size, packed.form.values)
     import cupy
 
@@ -193,17 +201,18 @@ def decode_tiles(packed: Compressed, first: int, count: int) -> Any:
         raise CodecError(f"expected tiles within 0 to {total}, got {count} from {first}")
     begin = first // GROUP * GROUP
     end = min((first + count) * TILE, packed.layout.size)
-    values = _room(packed, end - begin * TILE)
-    _stream(values).decode(packed.tiles, packed.form, packed.law, values, begin)
-    part = values[(first - begin) * TILE :]
-    return give(part, packed.form, Layout((part.size,), (0,)), packed.library)
+    with _placed(packed):
+        values = _room(packed, end - begin * TILE)
+        _stream(values).decode(packed.tiles, packed.form, packed.law, values, begin)
+        part = values[(first - begin) * TILE :]
+        return give(part, packed.form, Layout((part.size,), (0,)), packed.library)
 
 
 def _copy(out: Any, array: Any) -> None:
-    if isinstance(out, np.ndarray):
-        out[...] = array
-    else:
+    if is_tensor(out):
         out.detach().copy_(array)
+    else:
+        out[...] = array
 
 
 def _law(run: Run, bound: Bound, dither: int | None) -> Law:

@@ -19,6 +19,7 @@ from scadl_core.compress.arrays import Layout
 from scadl_core.compress.bounds import L2, Absolute, PointwiseRelative, Relative
 from scadl_core.compress.codec import Achieved, Compressed
 from scadl_core.compress.formats import FORMATS, Format
+from scadl_core.compress.gpu.tiles import DeviceTiles
 from scadl_core.compress.laws import KINDS, LOGARITHMIC, Law
 from scadl_core.compress.tiling import GROUP, SLACK, TILE, Tiles, count_tiles
 from scadl_core.errors import CodecError, NewerStreamError, StreamError
@@ -122,7 +123,7 @@ def from_bytes(data: Any) -> Compressed:
     return Compressed(tiles, _read_law(fixed, form), form, layout, bound, achieved, library)
 
 
-def _body(tiles: Tiles) -> bytes:
+def _body(tiles: Tiles | DeviceTiles) -> bytes:
     """Bases, descriptors to a multiple of eight bytes, words; all little-endian."""
     descriptors = tiles.descriptors.astype("<u2").tobytes()
     words = tiles.words[: tiles.num_words].astype("<u4", copy=False)

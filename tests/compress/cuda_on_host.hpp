@@ -1,6 +1,7 @@
 // Enough of CUDA (32 lanes) or HIP (64 lanes) to run the kernels with a C++ compiler: several blocks
 // are resident at once, every lane is a fiber that runs to its next collective, and warps go on in an
-// order drawn from a seed. So a missing barrier or a wait that nobody ends shows here.
+// order drawn from a seed. So a wait that nobody ends shows here, and so does a missing barrier unless
+// a collective stands in its place: here that orders memory, too, which on a device it need not.
 #pragma once
 #include <setjmp.h>
 #include <stdint.h>

@@ -75,6 +75,7 @@ class RawModule:
                 np.array(a.ctypes.data if isinstance(a, CudaArray) else a) for a in args
             ]  # as cuLaunchKernel takes them: pointers to the arguments
             pointers = (ctypes.c_void_p * len(held))(*(h.ctypes.data for h in held))
+            assert f"-DSCADL_LANES={module.lanes}" in self.options
             module.launches.append((name, module.current))
             module.seed += 1
             function(grid[0], block[0], pointers, ctypes.c_uint64(module.seed))
@@ -101,6 +102,7 @@ def _context(value: Any) -> Iterator[None]:
 
 class Device:
     def __init__(self, index: int | None = None) -> None:
+        self.id = 0
         self.attributes = {"WarpSize": module.lanes}
 
     def __enter__(self) -> Any:
@@ -134,6 +136,9 @@ module.__dict__.update(
         functools.partial(np.broadcast_to, subok=True)
     ),
     from_dlpack=_on(np.from_dlpack),
-    cuda=types.SimpleNamespace(Device=Device, ExternalStream=_context),
+    cuda=types.SimpleNamespace(
+        Device=Device, runtime=types.SimpleNamespace(getDevice=lambda: 0),
+        Stream=types.SimpleNamespace(from_external=lambda s: _context(s.cuda_stream))
+    ),
     lanes=32, seed=0, launches=[], current=None, folder=Path(),
 )  # fmt: skip

@@ -6,7 +6,9 @@ Everything goes to CuPy's current stream. The words are those of the CPU, to the
 from __future__ import annotations
 
 import functools
-from contextlib import AbstractContextManager, ExitStack
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,40 +24,44 @@ from scadl_core.errors import StreamError
 THREADS = 32 * BLOCK
 U32, U64 = np.uint32, np.uint64
 _NOTHING = U64(0)  # a null pointer
-_UNHARMED = 2**64 - 1
+_UNHARMED = U64(2**64 - 1)
 
 
-def placed(array: Any) -> AbstractContextManager[Any]:
-    """Makes the device and the stream of the caller's array current.
+@contextmanager
+def placed(device: int, is_torch: bool) -> Iterator[None]:
+    """Makes a device and the caller's stream current.
 
     Args:
-        array: CuPy array, or torch tensor, whose stream is torch's current one.
+        device: Its number.
+        is_torch: Whether the stream is torch's current one; else it is CuPy's.
     """
-    stack = ExitStack()
-    if isinstance(array, cupy.ndarray):
-        stack.enter_context(array.device)
-        return stack
-    import torch
+    with cupy.cuda.Device(device):
+        if not is_torch:
+            yield
+            return
+        import torch
 
-    stream = torch.cuda.current_stream(array.device)
-    stack.enter_context(cupy.cuda.Device(array.device.index))
-    stack.enter_context(cupy.cuda.ExternalStream(stream.cuda_stream))
-    return stack
+        with cupy.cuda.Stream.from_external(torch.cuda.current_stream(device)):
+            yield
 
 
 @functools.cache
-def _module(lanes: int) -> Any:
+def _module(device: int) -> Any:
     folder = Path(__file__).parent
+    # CuPy keeps what it compiled by the text of source and options, not of what is included.
+    headers = b"".join(path.read_bytes() for path in sorted(folder.glob("*.cuh")))
+    lanes = cupy.cuda.Device(device).attributes["WarpSize"]
     contract = "--fmad=false" if lanes == 32 else "-ffp-contract=off"
+    defines = (f"-DSCADL_LANES={lanes}", f"-DSCADL_HEADERS={zlib.crc32(headers)}")
     return cupy.RawModule(
         code=(folder / "kernels.cu").read_text(),
-        options=("-std=c++17", f"-DSCADL_LANES={lanes}", contract, f"-I{folder}"),
+        options=("-std=c++17", *defines, contract, f"-I{folder}"),
     )
 
 
 def _launch(name: str, blocks: int, *args: Any) -> None:
-    lanes = cupy.cuda.Device().attributes["WarpSize"]
-    _module(lanes).get_function(name)((blocks,), (THREADS,), args)
+    module = _module(cupy.cuda.runtime.getDevice())
+    module.get_function(name)((blocks,), (THREADS,), args)
 
 
 def _numbers(law: Law) -> tuple[Any, ...]:
@@ -84,9 +90,9 @@ def _encode(values: Any, form: Format, law: Law, tiles: DeviceTiles, stride: int
     if count:
         cursor = _NOTHING if tiles.cursor is None else tiles.cursor
         _launch(
-            f"encode_{form.name}", blocks, values, U64(values.size), U32(stride), *_numbers(law),
-            states, cursor, U32(tiles.per_base), tiles.device_words, U64(tiles.device_words.size),
-            tiles.device_descriptors, tiles.device_bases, stats,
+            f"encode_{form.name}", blocks, values, U64(values.size), U32(count), U32(stride),
+            *_numbers(law), states, cursor, U32(tiles.per_base), tiles.device_words,
+            U64(tiles.device_words.size), tiles.device_descriptors, tiles.device_bases, stats,
         )  # fmt: skip
     return stats
 
@@ -110,8 +116,8 @@ def encode_into(arena: Arena, values: Any, form: Format, law: Law) -> tuple[Devi
         law: How.
 
     Returns:
-        The tiles, and on the device, uint64, the pattern of the largest error and the sum of squared
-        errors in units of step / 2048.
+        The tiles, and on the device, uint64, the pattern of the largest error and the sum of
+        squared errors in units of step / 2048.
     """
     tiles = DeviceTiles.empty(cupy, count_tiles(values.size), arena.words, BLOCK, arena.cursor)
     return tiles, _encode(values, form, law, tiles)
@@ -156,8 +162,8 @@ def decode(found: Tiles | DeviceTiles, form: Format, law: Law, values: Any, firs
         _launch(
             f"decode_{form.name}", blocks, tiles.device_words, U64(tiles.device_words.size),
             tiles.device_descriptors, tiles.device_bases, U32(tiles.per_base),
-            U64(tiles.device_descriptors.size), *_numbers(law), values, U64(values.size), U64(first),
-            damaged,
+            U32(tiles.device_descriptors.size), *_numbers(law), values, U64(values.size),
+            U32(first), damaged,
         )  # fmt: skip
     if not tiles.trusted and (wrong := int(damaged[0])) != _UNHARMED:
         raise StreamError(f"tile {wrong} is damaged: its parts do not fit its size")

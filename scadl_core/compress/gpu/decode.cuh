@@ -159,25 +159,25 @@ struct Area { u32 room[TILES][AREA]; };
 //   damaged: becomes the smallest number of a damaged tile.
 template <class T>
 DEVICE void decode(const u32* words, u64 limit, const u16* descriptors, const u64* bases,
-                   u32 per_base, u64 tiles, const Law& law, typename T::Pattern* x, u64 count,
-                   u64 first, u64* damaged) {
+                   u32 per_base, u32 tiles, const Law& law, typename T::Pattern* x, u64 count,
+                   u32 first, u64* damaged) {
   SCADL_SHARED(Area, area);
   const u32 group = threadIdx.x / 32, lane = lane_id();
-  const u64 done = ((u64)blockIdx.x * TILES + group) * TILE, tile = first + done / TILE;
+  const u32 ahead = blockIdx.x * TILES + group, tile = first + ahead;
+  const u64 done = (u64)ahead * TILE;
   if (done >= count || tile >= tiles) return;
-  const u32 within = (u32)(tile % per_base);
-  const u64 start = tile - within;
+  const u32 within = tile % per_base, start = tile - within;
   const u64 at =
       bases[tile / per_base] + sum_of(lane < within ? descriptors[start + lane] & SIZE_MASK : 0u);
   const u32 descriptor = descriptors[tile], size = descriptor & SIZE_MASK;
   u32 width = 0;
   const bool inside = at <= limit && size <= limit - at;
   if (!inside || !unpack<T>(words + at, descriptor, law, area.room[group], width)) {
-    if (lane == 0) atomicMin(damaged, tile);
+    if (lane == 0) atomicMin(damaged, (u64)tile);
     return;
   }
   fence();
-  const u32 raw = ballot(width > 32), index = (u32)(tile * TILE);
+  const u32 raw = ballot(width > 32), index = tile * TILE;
   const u32 left = count - done < TILE ? (u32)(count - done) : TILE;
   if (law.kind == LOGARITHMIC)
     dequantise<T>(area.room[group], raw, index, Patterns<T>(law), x + done, left);

@@ -8,8 +8,6 @@ template <class T> struct Facts {
   u32 bad = 0;       // rows to keep raw
   u32 mask = 0;      // under dither: what is not an exact zero
   u32 width = 0;
-  u32 size = 0;      // words
-  u32 descriptor = 0;
   u32 squares = 0;
   typename T::Word worst = 0;
 };
@@ -66,18 +64,21 @@ DEVICE void bridge(const Law& law, u32 bad, u32* room) {
 
 DEVICE void predict(const Law& law, const u32* room, u32 (&residuals)[32]) {
   const int first = (int)lane_id() * 32, above = first - (int)law.width;
-  u32 before = law.predictor ? code_at(room, first - 1) : 0;
-  u32 before_above = law.predictor == 2 ? code_at(room, above - 1) : 0;
+  const u32* const row = room + padded(first);
+#pragma unroll
+  for (int k = 0; k < 32; ++k) residuals[k] = row[k];
+  if (law.predictor == 0) return;
+  const u32 before = code_at(room, first - 1);
+#pragma unroll
+  for (int k = 31; k > 0; --k) residuals[k] -= residuals[k - 1];
+  residuals[0] -= before;
+  if (law.predictor == 1) return;
+  u32 last = code_at(room, above - 1);
 #pragma unroll
   for (int k = 0; k < 32; ++k) {
-    const u32 code = room[padded(first) + k];
-    residuals[k] = code - before;
-    if (law.predictor) before = code;
-    if (law.predictor == 2) {
-      const u32 up = code_at(room, above + k);
-      residuals[k] -= up - before_above;
-      before_above = up;
-    }
+    const u32 code = code_at(room, above + k);
+    residuals[k] -= code - last;
+    last = code;
   }
 }
 
@@ -124,12 +125,16 @@ DEVICE u32 compact(u32 mask, u32 ahead, u32 count, u32 less, u32* room, u32 (&va
 
 DEVICE void expand(u32 mask, u32 ahead, u32 more, const u32* room, u32 (&values)[32]) {
 #pragma unroll
-  for (u32 k = 0; k < 32; ++k)
-    values[k] = mask >> k & 1 ? room[padded(ahead++)] + more : 0;
+  for (u32 k = 0; k < 32; ++k) {
+    const u32 kept = mask >> k & 1;
+    values[k] = (room[padded(ahead)] + more) & (0u - kept);  // up to one word too far is read
+    ahead += kept;
+  }
 }
 
-// Residuals to words in `room`, all but raw rows.
-template <class T> DEVICE void pack(bool dithered, u32* room, u32 (&values)[32], Facts<T>& facts) {
+// Residuals to words in `room`, all but raw rows; returns the descriptor.
+template <class T>
+DEVICE u32 pack(bool dithered, u32* room, u32 (&values)[32], Facts<T>& facts) {
   const u32 lane = lane_id(), less = dithered ? 0 : 1;
   u32 all = union_of(values), mask = facts.mask;
   const bool zigzag = ballot(all >> 31) != 0;
@@ -144,7 +149,7 @@ template <class T> DEVICE void pack(bool dithered, u32* room, u32 (&values)[32],
   }
   const u32 ahead = running_sum((u32)__popc(mask)) - (u32)__popc(mask);
   const u32 count = shuffle(ahead + (u32)__popc(mask), 31);
-  if (count == 0 && facts.bad == 0) return;
+  if (count == 0 && facts.bad == 0) return 0;
   if (!(facts.bad >> lane & 1)) facts.width = bit_length(all);
   const u32 widest = max_of(facts.width), rows = ballot(mask != 0);
   u32 flag = flag_of(widest), words = planes_of(flag) + sum_of(words_of<T>(facts.width));
@@ -162,23 +167,33 @@ template <class T> DEVICE void pack(bool dithered, u32* room, u32 (&values)[32],
       expand(mask, ahead, less, room, values);
     }
   }
-  transpose(values);
   fence();
   if (sparse) {
     if (lane == 0) room[0] = rows;
     if (mask) room[1 + __popc(rows & ((1u << lane) - 1))] = mask;
   }
   write_widths(facts.width, planes_of(flag), room + start);
+  const u32 descriptor = words | sparse | (zigzag ? ZIGZAG : 0) | flag << WIDTHS;
   const u32 planes = facts.width <= 32 ? facts.width : 0;
-  write_planes(values, planes, room + start + planes_of(flag) + running_sum(planes) - planes);
-  facts.size = words;
-  facts.descriptor = words | sparse | (zigzag ? ZIGZAG : 0) | flag << WIDTHS;
-  fence();
+  u32* const out = room + start + planes_of(flag) + running_sum(planes) - planes;
+  transpose(values);  // late: only what it needs is in registers here
+  write_planes(values, planes, out);
+  return descriptor;
 }
 
+struct Block {
+  u32 room[TILES][AREA];
+  u32 widths[TILES][32];
+  u32 descriptors[TILES];
+  u64 worst, squares, base;
+  u32 number;
+};
+
 template <class T>
-DEVICE void encode_tile(const Elements<T>& x, u32 index, const Law& law, u32* room,
-                        Facts<T>& facts) {
+DEVICE void encode_tile(const Elements<T>& x, u32 index, const Law& law, Block& block) {
+  const u32 group = threadIdx.x / 32;
+  u32* const room = block.room[group];
+  Facts<T> facts;
   if (law.kind == LOGARITHMIC) {
     quantise<T>(x, index, Patterns<T>(law), false, room, facts);
   } else if (law.dithered) {
@@ -187,6 +202,12 @@ DEVICE void encode_tile(const Elements<T>& x, u32 index, const Law& law, u32* ro
   } else {
     quantise<T>(x, index, Linear<T, false>(law), false, room, facts);
   }
+  const typename T::Word worst = max_of(facts.worst);
+  const u32 squares = sum_of(facts.squares);  // within the bound a unit is about 2^10
+  if (lane_id() == 0 && worst) {
+    atomicMax(&block.worst, (u64)worst);
+    atomicAdd(&block.squares, (u64)squares);
+  }
   fence();
   if (facts.bad) {
     bridge(law, facts.bad, room);
@@ -194,7 +215,9 @@ DEVICE void encode_tile(const Elements<T>& x, u32 index, const Law& law, u32* ro
   }
   u32 residuals[32];
   predict(law, room, residuals);
-  pack<T>(law.dithered, room, residuals, facts);
+  const u32 descriptor = pack<T>(law.dithered, room, residuals, facts);
+  block.widths[group][lane_id()] = facts.width;
+  if (lane_id() == 0) block.descriptors[group] = descriptor;
 }
 
 template <class T> DEVICE void write_raw_row(const Elements<T>& x, u32 row, u32 width, u32* out) {
@@ -210,17 +233,17 @@ template <class T> DEVICE void write_raw_row(const Elements<T>& x, u32 row, u32 
 }
 
 template <class T>
-DEVICE void write_tile(const Elements<T>& x, const Facts<T>& facts, const u32* room, u32* out) {
-  const u32 lane = lane_id();
-  if (facts.bad == 0) {
-    for (u32 k = lane; k < facts.size; k += 32) out[k] = room[k];
+DEVICE void write_tile(const Elements<T>& x, u32 descriptor, u32 own, const u32* room, u32* out) {
+  const u32 lane = lane_id(), size = descriptor & SIZE_MASK;
+  if (!ballot(own > 32)) {
+    for (u32 k = lane; k < size; k += 32) out[k] = room[k];
     return;
   }
-  const u32 planes = planes_of(facts.descriptor >> WIDTHS);
+  const u32 planes = planes_of(descriptor >> WIDTHS);
   if (lane < planes) out[lane] = room[lane];
   u32 from = planes, to = planes;
   for (u32 row = 0; row < 32; ++row) {
-    const u32 width = shuffle(facts.width, row);
+    const u32 width = shuffle(own, row);
     if (width > 32) {
       write_raw_row<T>(x, row, width, out + to);
     } else {
@@ -244,7 +267,7 @@ DEVICE u64 look_back(u64* states, u32 block, u32 words) {
     u64 state;
     u32 known;
     for (;;) {
-      state = at >= 0 ? *(volatile u64*)(states + at) : PREFIX;
+      state = at >= 0 ? observed(states + at) : PREFIX;
       known = ballot(state >= PREFIX);
       if (!(ballot(state < OWN) & (known ^ (known - 1)))) break;  // up to the first prefix
       pause();
@@ -257,23 +280,28 @@ DEVICE u64 look_back(u64* states, u32 block, u32 words) {
   return before;
 }
 
-struct Block {
-  u32 room[TILES][AREA];
-  u32 sizes[TILES];
-  u64 worst, squares, base;
-  u32 number;
+// The tile of this group of lanes.
+template <class T> struct Place {
+  u32 tile;
+  u64 first;
+  Elements<T> elements;
+  DEVICE Place(const typename T::Pattern* x, u64 count, u32 stride, u32 block)
+      : tile(block * TILES + threadIdx.x / 32), first((u64)tile * stride * TILE) {
+    const u64 left = first < count ? count - first : 0;
+    elements = {x + first, left < TILE ? (u32)left : TILE};
+  }
 };
 
 // Args:
 //   x: patterns of `count` elements.
-//   stride: every which tile is coded (1: all).
+//   tiles, stride: how many are coded, and which: every stride-th.
 //   states: one a block and one more, zeros; the last gives blocks their numbers.
 //   cursor: null: tiles lie in order. Else blocks take their words from here as they finish.
 //   bases: the first word of every `per_base` tiles, and in order the number of words behind them.
 //   stats: the largest error's pattern and the sum of squared errors in units of step / 2048.
 template <class T>
-DEVICE void encode(const typename T::Pattern* x, u64 count, u32 stride, const Law& law, u64* states,
-                   u64* cursor, u32 per_base, u32* words, u64 capacity, u16* descriptors,
+DEVICE void encode(const typename T::Pattern* x, u64 count, u32 tiles, u32 stride, const Law& law,
+                   u64* states, u64* cursor, u32 per_base, u32* words, u64 capacity, u16* descriptors,
                    u64* bases, u64* stats) {
   SCADL_SHARED(Block, block);
   const u32 group = threadIdx.x / 32, lane = lane_id();
@@ -282,23 +310,15 @@ DEVICE void encode(const typename T::Pattern* x, u64 count, u32 stride, const La
     block.worst = block.squares = 0;
   }
   __syncthreads();
-  const u64 tile = (u64)block.number * TILES + group, first = tile * stride * TILE;
-  const u64 tiles = (count + (u64)stride * TILE - 1) / ((u64)stride * TILE);
-  const u64 left = first < count ? count - first : 0;
-  const Elements<T> elements = {x + first, left < TILE ? (u32)left : TILE};
-  u32* const room = block.room[group];
-  Facts<T> facts;
-  if (tile < tiles) encode_tile<T>(elements, (u32)first, law, room, facts);
-  const u64 worst = max_of((u64)facts.worst);
-  const u32 squares = sum_of(facts.squares);  // within the bound a unit is about 2^10
-  if (lane == 0) {
-    block.sizes[group] = facts.size;
-    if (worst) atomicMax(&block.worst, worst);
-    if (squares) atomicAdd(&block.squares, (u64)squares);
+  const Place<T> place(x, count, stride, block.number);
+  if (place.tile < tiles) {
+    encode_tile<T>(place.elements, (u32)place.first, law, block);
+  } else if (lane == 0) {
+    block.descriptors[group] = 0;
   }
   __syncthreads();
   if (group == 0) {
-    const u32 total = sum_of(lane < TILES ? block.sizes[lane] : 0);
+    const u32 total = sum_of(lane < TILES ? block.descriptors[lane] & SIZE_MASK : 0);
     if (cursor == nullptr) {
       const u64 before = look_back(states, block.number, total);
       if (lane == 0) block.base = before;
@@ -309,13 +329,19 @@ DEVICE void encode(const typename T::Pattern* x, u64 count, u32 stride, const La
     if (lane == 0 && block.squares) atomicAdd(stats + 1, block.squares);
   }
   __syncthreads();
+  const Place<T> again(x, count, stride, block.number);  // not kept in registers meanwhile
+  const u32 tile = again.tile;
   if (tile >= tiles) return;
+  const u32 descriptor = block.descriptors[group];
   u64 at = block.base;
-  for (u32 k = 0; k < group; ++k) at += block.sizes[k];
+  for (u32 k = 0; k < group; ++k) at += block.descriptors[k] & SIZE_MASK;
+  const u64 end = at + (descriptor & SIZE_MASK);
   if (lane == 0) {
-    descriptors[tile] = (u16)facts.descriptor;
+    descriptors[tile] = (u16)descriptor;
     if (tile % per_base == 0) bases[tile / per_base] = at;
-    if (cursor == nullptr && tile == tiles - 1) bases[tile / per_base + 1] = at + facts.size;
+    if (cursor == nullptr && tile == tiles - 1) bases[tile / per_base + 1] = end;
   }
-  if (at + facts.size <= capacity) write_tile<T>(elements, facts, room, words + at);
+  if (end <= capacity)
+    write_tile<T>(again.elements, descriptor, block.widths[group][lane], block.room[group],
+                  words + at);
 }

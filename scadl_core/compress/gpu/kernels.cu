@@ -28,18 +28,19 @@ template <class T> DEVICE void scan(const typename T::Pattern* x, u64 count, i64
       double inverse, double step, double tolerance
 #define LAW_OF {kind, predictor, width, dithered, seed, shift, base, inverse, step, tolerance}
 
+// At most 64 registers a lane, so that 32 warps are resident.
 #define KERNELS(name, T)                                                                     \
-  extern "C" __global__ void __launch_bounds__(256)                                          \
-      encode_##name(const T::Pattern* x, u64 count, u32 stride, LAW, u64* states,            \
+  extern "C" __global__ void __launch_bounds__(256, 4)                                       \
+      encode_##name(const T::Pattern* x, u64 count, u32 tiles, u32 stride, LAW, u64* states, \
                     u64* cursor, u32 per_base, u32* words, u64 capacity, u16* descriptors,   \
                     u64* bases, u64* stats) {                                                \
     const Law law = LAW_OF;                                                                  \
-    encode<T>(x, count, stride, law, states, cursor, per_base, words, capacity, descriptors, \
-              bases, stats);                                                                 \
+    encode<T>(x, count, tiles, stride, law, states, cursor, per_base, words, capacity,       \
+              descriptors, bases, stats);                                                    \
   }                                                                                          \
-  extern "C" __global__ void __launch_bounds__(256)                                          \
+  extern "C" __global__ void __launch_bounds__(256, 4)                                       \
       decode_##name(const u32* words, u64 limit, const u16* descriptors, const u64* bases,   \
-                    u32 per_base, u64 tiles, LAW, T::Pattern* x, u64 count, u64 first,       \
+                    u32 per_base, u32 tiles, LAW, T::Pattern* x, u64 count, u32 first,       \
                     u64* damaged) {                                                          \
     const Law law = LAW_OF;                                                                  \
     decode<T>(words, limit, descriptors, bases, per_base, tiles, law, x, count, first,       \

@@ -23,6 +23,7 @@ template <class V> DEVICE V shuffle_up(V value, u32 by) { return __shfl_up_sync(
 template <class V> DEVICE V shuffle_xor(V value, u32 by) { return __shfl_xor_sync(ALL, value, by); }
 DEVICE void fence() { __syncwarp(); }
 DEVICE void pause() { __nanosleep(20); }
+DEVICE u64 observed(u64* word) { return *(volatile u64*)word; }
 #elif SCADL_LANES == 64
 DEVICE u32 ballot(bool vote) { return (u32)(__ballot(vote) >> (threadIdx.x & 32)); }
 template <class V> DEVICE V shuffle(V value, u32 lane) { return __shfl(value, (int)lane, 32); }
@@ -30,6 +31,7 @@ template <class V> DEVICE V shuffle_up(V value, u32 by) { return __shfl_up(value
 template <class V> DEVICE V shuffle_xor(V value, u32 by) { return __shfl_xor(value, (int)by, 32); }
 DEVICE void fence() { __threadfence_block(); __builtin_amdgcn_wave_barrier(); }
 DEVICE void pause() { __builtin_amdgcn_s_sleep(1); }
+DEVICE u64 observed(u64* word) { return atomicAdd(word, 0ull); }
 #else
 #error "SCADL_LANES is 32 or 64"
 #endif

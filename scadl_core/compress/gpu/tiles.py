@@ -60,8 +60,8 @@ class DeviceTiles:
     def of(cls, cupy: Any, tiles: Tiles) -> DeviceTiles:
         """A copy on the device."""
         words = tiles.words[: tiles.num_words]
-        parts = (tiles.descriptors, words, tiles.bases)
-        return cls(*(cupy.asarray(np.ascontiguousarray(part)) for part in parts), GROUP)
+        descriptors, words, bases = map(cupy.asarray, (tiles.descriptors, words, tiles.bases))
+        return cls(descriptors, words, bases, GROUP)
 
     def trimmed(self) -> DeviceTiles:
         """These tiles, which lie in order, with no more words than they have."""
@@ -88,14 +88,14 @@ class DeviceTiles:
     @cached_property
     def num_words(self) -> int:
         """How many words there are; waits for the device."""
-        if self.cursor is None:
-            return int(self.device_bases[-1])
-        return self.host.num_words
+        if self.cursor is not None:
+            return int((self.descriptors & SIZE_MASK).sum(dtype=np.int64))
+        return int(self.device_bases[-1])
 
     @property
     def nbytes(self) -> int:
         """Bytes of bases, descriptors and words."""
-        count = self.device_descriptors.size
+        count = int(self.device_descriptors.size)
         return 8 * -(-count // GROUP) + 2 * count + 4 * self.num_words
 
     @cached_property
@@ -117,8 +117,9 @@ class DeviceTiles:
                 f"the arena of {4 * self.device_words.size} bytes had no room for this array; "
                 "make it larger, or empty it more often"
             )
-        parts = [self.device_words[b : b + n] for b, n in zip(starts, sizes, strict=True)]
         if self.cursor is None:
             parts = [self.device_words[: self.num_words]]
+        else:
+            parts = [self.device_words[b : b + n] for b, n in zip(starts, sizes, strict=True)]
         slack: NDArray[np.uint32] = np.zeros(SLACK, np.uint32)
         return Tiles(descriptors, np.concatenate([*map(cupy.asnumpy, parts), slack]))
