@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scadl_core.errors import DataError
+from scadl_core.errors import ConfigError, DataError
 
 Paths = str | Path | Iterable[str | Path]
 
@@ -86,7 +86,13 @@ def written_aside(path: Path) -> Iterator[Path]:
 
     Yields:
         A path in the same folder to write to. It keeps the suffix, which some writers go by.
+
+    Raises:
+        ConfigError: There is a folder, a device or the like in its place.
     """
+    path = path.resolve()  # through links
+    if path.exists() and not path.is_file():
+        raise ConfigError(f"{path}: there is something that is no file; choose another place")
     aside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
         yield aside

@@ -5,6 +5,7 @@ Shapes: C channel, H row, W column (canonical, see ``grid``), K class.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
@@ -26,6 +27,7 @@ from scadl_core.memory.limits import free_share
 from scadl_core.record.datareport import DataReport
 from scadl_core.workflow.statistics import Moments, remembered
 
+MOST_CLASSES = 127  # class numbers of predictions are of 8 bits
 HEURISTIC = "heuristic"  # as a target: no variable, but what the labeller finds
 IGNORED = -1  # label of a pixel with a missing input or a missing label
 Sample = dict[str, NDArray]
@@ -70,7 +72,7 @@ class ClimateData:
             DataError: Files that are missing, broken, or not what the configuration says.
         """
         self.inputs, self.target = list(inputs), target
-        self.classes = list(classes) if target else []
+        self.classes = [str(name) for name in classes] if target else []
         self.thresholds, self.weight = list(thresholds), weight
         self.split = DEFAULT | dict(split or {})
         if not self.inputs:
@@ -92,8 +94,10 @@ class ClimateData:
 
     def _check_classes(self) -> None:
         names, thresholds = self.classes, self.thresholds
-        if len(set(names)) != len(names) or len(names) < 2:
-            raise ConfigError(f"data.classes={names}: two or more different names are needed")
+        words = {re.sub(r"\W", "_", name) for name in names}  # as predictions name them
+        if len(words) != len(names) or not 2 <= len(names) <= MOST_CLASSES:
+            expected = f"two to {MOST_CLASSES} names that differ in letters or figures are needed"
+            raise ConfigError(f"data.classes={names}: {expected}")
         if any(high <= low for low, high in pairwise(thresholds)):
             raise ConfigError(f"data.thresholds={thresholds}: each must exceed the one before")
         if self.labeller and len(names) != len(self.labeller.events) + 1:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 import re
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import lru_cache
@@ -36,8 +35,9 @@ LEVEL_UNITS = {  # a unit in small letters: what it measures, and its size in th
 }
 MOVED = 0.5  # steps of a grid; WRF writes it for each time, with small differences
 DECODED = ("_FillValue", "missing_value", "scale_factor", "add_offset")
-# netCDF's own fill for floats, which a file need not declare. As large, or infinite, is missing.
-SMALLEST_FILL = 9.969e36
+# Fills that files need not declare: netCDF's own for floats, 9.97e36, and the usual 1e20. As large,
+# or infinite, is missing: nothing in the weather is.
+SMALLEST_FILL = 9.9e19
 ADVICE = "regrid it to latitude/longitude, for example: cdo remapdis,r360x180 in.nc out.nc"
 
 
@@ -60,6 +60,8 @@ class Channel:
     @classmethod
     def parse(cls, name: str) -> Channel:
         """Reads a channel's name; a ConfigError unless number and unit follow an ``@``."""
+        if not isinstance(name, str) or not name:
+            raise ConfigError(f"data.inputs: expected names of variables, got {name!r}")
         variable, at, rest = name.partition("@")
         level = re.fullmatch(r"([-+]?\d+\.?\d*(?:e[-+]?\d+)?)\s*([a-z]*)", rest, re.IGNORECASE)
         if not at:
@@ -212,12 +214,24 @@ def _time(
     values_T, unit, calendar = np.atleast_1d(dataset[name].values), _unit(dataset[name]), ""
     if " since " in unit and values_T.dtype.kind in "iuf":
         calendar = dataset[name].attrs.get("calendar", "standard")  # CF section 4.4.1
-        with suppress(ValueError, OverflowError):  # no date after all
-            values_T = cftime.num2date(values_T, unit, calendar, only_use_cftime_datetimes=True)
+        values_T = _dates(values_T, unit, calendar, f"{path}: {name}")
     calendar = getattr(values_T[0], "calendar", "") if values_T.size else ""
     calendar = "standard" if calendar == "proleptic_gregorian" else calendar
     along = next(map(str, dataset[name].dims), None)
     return name, along, unit * bool(calendar), calendar, tuple(map(_key, values_T.tolist()))
+
+
+def _dates(values_T: NDArray, unit: str, calendar: str, source: str) -> NDArray:
+    """Dates of numbers; a DataError where some are none: samples are told apart by them."""
+    try:
+        if not np.isfinite(values_T).all() or (np.abs(values_T) >= SMALLEST_FILL).any():
+            raise ValueError("a value is missing")
+        return cftime.num2date(values_T, unit, calendar, only_use_cftime_datetimes=True)
+    except (ValueError, OverflowError) as error:
+        found = f"{source} in {unit!r}, calendar {calendar!r}, is no time ({error})"
+        raise DataError(
+            f"{found}; write it as CF has it, such as 'days since 2000-01-01'"
+        ) from None
 
 
 def _key(time: Any) -> str:

@@ -161,5 +161,5 @@ def check_arguments(norm: str, counts: Mapping[str, int], **lists: Sequence[int]
             most = f"{DEEPEST} numbers" if listed else DEEPEST
             raise ConfigError(f"model.{name}: expected at most {most}, got {many}")
     if norm not in NORMS:
-        found = f"got {norm!r}{nearest(norm, NORMS)}"
+        found = f"got {norm!r}{nearest(str(norm), NORMS)}"
         raise ConfigError(f"model.norm: expected a known norm, {found}")

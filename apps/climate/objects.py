@@ -58,11 +58,17 @@ class Extreme(NamedTuple):
         pressure at sea level, else the highest value of the first channel.
         """
         pressure = next((name for name in units if name.lower() in PRESSURES), None)
-        variable, kind = asked or ((pressure, "min") if pressure else (next(iter(units)), "max"))
+        usual = (pressure, "min") if pressure else (next(iter(units)), "max")
+        pair = usual if asked is None else asked
+        texts = not isinstance(pair, str) and isinstance(pair, Sequence) and len(pair) == 2
+        if not texts or not all(isinstance(it, str) for it in pair):
+            found = f"such as [{usual[0]}, {usual[1]}], got {asked!r}"
+            raise ConfigError(f"predict.extreme: expected a channel and min or max, {found}")
+        variable, kind = pair
         if variable not in units or kind not in ("min", "max"):
             there = nearest(variable, units) if variable not in units else ""
-            found = f"extreme: expected a channel and min or max, got [{variable}, {kind}]{there}"
-            raise ConfigError(found)
+            expected = "predict.extreme: expected a channel and min or max"
+            raise ConfigError(f"{expected}, got [{variable}, {kind}]{there}")
         return cls(variable, kind, units[variable])
 
 

@@ -89,7 +89,7 @@ def predict_files(
         for step, key in enumerate(catalogue.keys):
             image_CHW = catalogue.read(key).astype(np.float32)
             probability_KHW = task.probabilities(image_CHW, grid.periodic, tiles)
-            missing_HW = np.isnan(image_CHW).any(axis=0)
+            missing_HW = np.isnan(image_CHW).any(0) | np.isnan(probability_KHW).any(0)
             class_HW = np.where(missing_HW, CLASS_FILL, probability_KHW.argmax(0).astype(np.int8))
             fields = [class_HW, *np.where(missing_HW, PROBABILITY_FILL, probability_KHW)]
             for variable, field_HW in zip(variables, fields, strict=False):
@@ -114,7 +114,8 @@ def _name_output(output: Path, files: Sequence[Path]) -> Path:
     """The file to write, in a folder that is there."""
     if output.is_dir():
         output = output / f"{files[0].stem}_classes.nc"
-    if output.resolve() in {file.resolve() for file in files}:
+    whole = output.resolve()
+    if {whole, *whole.parents} & {file.resolve() for file in files}:
         raise DataError(f"output={output} is an input as well; choose another name")
     output.parent.mkdir(parents=True, exist_ok=True)
     return output

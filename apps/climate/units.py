@@ -9,6 +9,7 @@ from typing import Any
 # By CF standard name or else by unit: the unit, and the extremes that the atmosphere or the ocean
 # has reached, rounded outward. Outside of these lies an undeclared fill value or another unit.
 BY_STANDARD_NAME = {
+    "air_pressure_at_mean_sea_level": ("Pa", 85_000.0, 110_000.0),
     "air_pressure_at_sea_level": ("Pa", 85_000.0, 110_000.0),
     "air_temperature": ("K", 130.0, 340.0),
     "atmosphere_mass_content_of_water_vapor": ("kg m-2", 0.0, 120.0),

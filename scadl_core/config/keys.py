@@ -74,8 +74,11 @@ def check_key(override: Override, config: DictConfig) -> None:
     value, whole = override.value(), OmegaConf.select(config, override.key_or_group)
     if isinstance(value, dict) and isinstance(whole, DictConfig):
         wanted += leaves(DictConfig(value), override.key_or_group + ".")
+    known = {*leaves(config)}
     for key in wanted:
-        if key not in leaves(config):
+        # Below an empty mapping, such as that of roles, keys are the user's.
+        parent = OmegaConf.select(config, key.rpartition(".")[0]) if "." in key else None
+        if key not in known and not (isinstance(parent, DictConfig) and not parent):
             raise ConfigError(f"unknown key {key!r}{_closest(key, keys)}")
 
 

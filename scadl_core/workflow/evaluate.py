@@ -44,7 +44,10 @@ def load_run(
         raise RunError(
             f"run folder {folder.path} is of the pipeline {stored.app!r}, not of {app.name!r}"
         )
-    return folder, override_stored(stored, app, overrides, config_dir)
+    config = override_stored(stored, app, overrides, config_dir)
+    if config.model != stored.model:
+        raise RunError(f"the run in {folder.path} has another model; leave out overrides of model")
+    return folder, config
 
 
 def evaluate(folder: RunFolder, config: DictConfig) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,7 @@ from omegaconf import DictConfig, OmegaConf, open_dict
 
 from scadl_core.comm import World
 from scadl_core.config.build import build
-from scadl_core.errors import RunError
+from scadl_core.errors import ConfigError, RunError
 from scadl_core.workflow.contracts import Source
 from scadl_core.workflow.seeds import derive
 from scadl_core.workflow.task import Task
@@ -28,6 +29,9 @@ def resolve(config: DictConfig) -> DictConfig:
         config.paths[name] = str(Path(config.paths[name]).expanduser().absolute())
     OmegaConf.resolve(config)
     given = config.data.path
+    paths = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
+    if not paths or not all(isinstance(path, str) and path for path in paths):
+        raise ConfigError(f"data.path: expected a path, or a list of paths, got {given!r}")
     if given is not None:
         paths = [
             str(Path(p).expanduser().absolute())

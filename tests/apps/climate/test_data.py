@@ -204,7 +204,7 @@ def test_truncated_file_is_named(climatenet):
         ({"split": {"by": "random"}}, "data.split.by=random is unknown"),
         ({"thresholds": [2, 1]}, r"data.thresholds=\[2, 1\]: each must exceed the one before"),
         ({"thresholds": [1]}, r"data.thresholds=\[1\] make 2 classes, data.classes names 3:"),
-        ({"classes": ["a", "a"]}, "two or more different names are needed"),
+        ({"classes": ["a", "a"]}, "two to 127 names that differ in letters"),
     ],
 )
 def test_wrong_configuration(tmp_path, changes, message):
