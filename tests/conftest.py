@@ -19,9 +19,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import settings
 
 from scadl_core.cli import main
 from scadl_core.comm import World
+
+# A first call compiles or loads, on machines that others use as well: time is no test.
+settings.register_profile("scadl", deadline=None)
+settings.load_profile("scadl")
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 TINY = (
