@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import numpy as np
@@ -23,14 +24,48 @@ U32, I64 = np.uint32, np.int64
 _Law: Any = Law  # its fields are numbers of numba's here
 
 
-def _compiled(function: Callable[..., Any]) -> Any:
-    """Compiles for the machine, and keeps the code where the interpreter keeps its own; without a
-    place to keep it (a read-only installation without a home), it is compiled in each process.
+class Kernel:
+    """A function compiled for the machine, once for each kind of arguments, each kept in a file of
+    its own where the interpreter keeps its code.
+
+    In numba's cache the signatures of one function share an index: two processes that compile
+    different ones at the same time may number them alike, and one's code then runs on the other's
+    arrays (``IndexDataCacheFile.save`` reads the index, and writes it later, without a lock).
     """
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._function = function
+        self.compiled: dict[str, Any] = {}
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the function gives."""
+        kind = "_".join(map(_kind, arguments))
+        if kind not in self.compiled:
+            self.compiled[kind] = _compiled(self._function, kind)
+        return self.compiled[kind](*arguments)
+
+
+def _kind(argument: Any) -> str:
+    """What numba tells arguments apart by, as text."""
+    if not isinstance(argument, np.ndarray):
+        return type(argument).__name__
+    flags = argument.flags
+    order = "c" * flags.c_contiguous + "r" * (not flags.writeable) + "u" * (not flags.aligned)
+    return f"{argument.dtype.name}{argument.ndim}{order}"
+
+
+def _compiled(function: Callable[..., Any], kind: str) -> Any:
+    """Without a place to keep it (a read-only installation without a home), it is compiled in each
+    process.
+    """
+    named = FunctionType(
+        function.__code__, function.__globals__, function.__name__, None, function.__closure__
+    )
+    named.__qualname__ = f"{function.__name__}.{kind}"  # which names the file
     try:
-        return njit(nogil=True, cache=True)(function)
+        return njit(nogil=True, cache=True)(named)
     except RuntimeError:
-        return njit(nogil=True)(function)
+        return njit(nogil=True)(named)
 
 
 @njit(nogil=True)
@@ -120,10 +155,10 @@ def _make_kernels(sources: str) -> tuple[Any, Any]:
             offset += size
         return I64(-1)
 
-    return _compiled(encode), _compiled(decode)
+    return Kernel(encode), Kernel(decode)
 
 
-@_compiled
+@Kernel
 def scan(patterns: Any, sign_bit: Any, infinity: Any) -> Any:
     """Smallest and largest finite value and smallest magnitude above zero, by their patterns.
 
