@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import threading
 from typing import Any
 
 import hypothesis.extra.numpy as hnp
@@ -257,3 +258,20 @@ def test_constant_and_zero_arrays_cost_next_to_nothing() -> None:
 def test_mistakes(call: Any, message: str) -> None:
     with pytest.raises(CodecError, match=message):
         call()
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("dither", [None, 7])
+def test_a_tile_does_not_depend_on_the_one_before(dtype: str, dither: int | None) -> None:
+    """Working memory is a thread's: what doubles leave there is not to be seen."""
+    x = np.random.default_rng(0).normal(size=4096).astype(dtype)
+    fresh = []
+    thread = threading.Thread(target=lambda: fresh.append(encode(x, Absolute(1e5), dither=dither)))
+    thread.start()
+    thread.join()
+    # Each is its own error, and would be read as the float32 1.0 and -32768.0.
+    doubles = np.full(4096, 0x3F800000C7000000, np.uint64).view(np.float64)
+    encode(doubles, Absolute(1.0))
+    after = encode(x, Absolute(1e5), dither=dither)
+    assert to_bytes(after) == to_bytes(fresh[0])
+    assert after.achieved == fresh[0].achieved
