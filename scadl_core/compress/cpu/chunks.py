@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from types import FunctionType
 from typing import Any
@@ -61,11 +62,19 @@ def _compiled(function: Callable[..., Any], kind: str) -> Any:
     named = FunctionType(
         function.__code__, function.__globals__, function.__name__, None, function.__closure__
     )
-    named.__qualname__ = f"{function.__name__}.{kind}"  # which names the file
+    # It names the file. numba looks for changes in the file of the outer function alone.
+    named.__qualname__ = f"{function.__name__}.{kind}.{_digest()}"
     try:
         return njit(nogil=True, cache=True)(named)
     except RuntimeError:
         return njit(nogil=True)(named)
+
+
+@cache
+def _digest() -> str:
+    """Of the sources of all kernels."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()[:16]
 
 
 @njit(nogil=True)
@@ -104,58 +113,55 @@ def numbers_of(law: Law) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
     return np.array(whole + patterns, np.uint64), np.array(real)
 
 
-def _make_kernels(sources: str) -> tuple[Any, Any]:
-    # The cache looks at the file of the outer function alone. Being a part of the functions, the
-    # hash makes a change of any kernel's source a new entry.
+@Kernel
+def encode(
+    x: Any, raw: Any, whole: Any, real: Any, memory: Any, start: Any, stride: Any, at: Any,
+    out: Any, descriptors: Any, noises: Any, stats: Any,
+) -> Any:  # fmt: skip
+    """Writes the words and descriptors of tiles; gives how many words there are."""
+    halves = raw.size // x.size
+    noises[:] = 0
+    law, room = _law_of(whole, real), tiles.room_of(memory)
+    used = I64(0)
+    for tile in range(descriptors.size):
+        first = start + tile * stride * 1024
+        if law.dithered:
+            _noise_of_tile(law, at + first, noises)
+            _mask_exact_zeros(raw, first, halves, room.masks)
+        bad_rows = values.quantise(
+            x[first : first + 1024], law, room.codes[1:], noises, room.errors, stats
+        )
+        described = pack.pack_tile(room, law, bad_rows, raw, first, halves, out, used)
+        descriptors[tile] = described
+        used += I64(described & tiles.SIZE_MASK)
+    return used
 
-    def encode(
-        x: Any, raw: Any, whole: Any, real: Any, memory: Any, start: Any, stride: Any, at: Any,
-        out: Any, descriptors: Any, noises: Any, stats: Any,
-    ) -> Any:  # fmt: skip
-        assert sources
-        halves = raw.size // x.size
-        noises[:] = 0
-        law, room = _law_of(whole, real), tiles.room_of(memory)
-        used = I64(0)
-        for tile in range(descriptors.size):
-            first = start + tile * stride * 1024
-            if law.dithered:
-                _noise_of_tile(law, at + first, noises)
-                _mask_exact_zeros(raw, first, halves, room.masks)
-            bad_rows = values.quantise(
-                x[first : first + 1024], law, room.codes[1:], noises, room.errors, stats
-            )
-            described = pack.pack_tile(room, law, bad_rows, raw, first, halves, out, used)
-            descriptors[tile] = described
-            used += I64(described & tiles.SIZE_MASK)
-        return used
 
-    def decode(
-        words: Any, offset: Any, limit: Any, descriptors: Any, whole: Any, real: Any, memory: Any,
-        at: Any, noises: Any, x: Any, raw: Any, start: Any,
-    ) -> Any:  # fmt: skip
-        assert sources
-        halves = raw.size // x.size
-        noises[:] = 0
-        law, room = _law_of(whole, real), tiles.room_of(memory)
-        for tile in range(descriptors.size):
-            described = U32(descriptors[tile])
-            size = I64(described & tiles.SIZE_MASK)
-            if offset + size > limit:
-                return I64(tile)
-            if not unpack.unpack_tile(room, law, words, offset, described, halves):
-                return I64(tile)
-            first = start + tile * 1024
-            if law.dithered:
-                _noise_of_tile(law, at + first, noises)
-            values.dequantise(room.codes[1:], law, noises, x[first : first + 1024])
-            behind = offset + unpack.planes_of(described)
-            if size > 0 and not described & tiles.SPARSE:
-                unpack.read_raw_rows(room, words, behind, halves, raw, first)
-            offset += size
-        return I64(-1)
-
-    return Kernel(encode), Kernel(decode)
+@Kernel
+def decode(
+    words: Any, offset: Any, limit: Any, descriptors: Any, whole: Any, real: Any, memory: Any,
+    at: Any, noises: Any, x: Any, raw: Any, start: Any,
+) -> Any:  # fmt: skip
+    """Reads tiles; gives the first that is damaged, or -1."""
+    halves = raw.size // x.size
+    noises[:] = 0
+    law, room = _law_of(whole, real), tiles.room_of(memory)
+    for tile in range(descriptors.size):
+        described = U32(descriptors[tile])
+        size = I64(described & tiles.SIZE_MASK)
+        if offset + size > limit:
+            return I64(tile)
+        if not unpack.unpack_tile(room, law, words, offset, described, halves):
+            return I64(tile)
+        first = start + tile * 1024
+        if law.dithered:
+            _noise_of_tile(law, at + first, noises)
+        values.dequantise(room.codes[1:], law, noises, x[first : first + 1024])
+        behind = offset + unpack.planes_of(described)
+        if size > 0 and not described & tiles.SPARSE:
+            unpack.read_raw_rows(room, words, behind, halves, raw, first)
+        offset += size
+    return I64(-1)
 
 
 @Kernel
@@ -182,11 +188,3 @@ def scan(patterns: Any, sign_bit: Any, infinity: Any) -> Any:
         high = max(high, key if finite else -top)
         least = min(least, size if size > 0 else top)
     return low, high, least
-
-
-def _sources() -> str:
-    files = sorted(Path(__file__).parent.glob("*.py"))
-    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
-
-
-encode, decode = _make_kernels(_sources())

@@ -132,30 +132,43 @@ def _linear(widened: Callable[..., Any], rounded: Callable[..., Any], dithered: 
     return quantise
 
 
-@njit(nogil=True)
-def _judge_floats(errors: Any, inverse: Any, tolerance: Any, stats: Any) -> Any:
-    """The rows with an error above the tolerance; adds those of the others to the statistics.
+def _judge(whole: Any, real: Any, bits_of: Callable[..., Any], real_of: Callable[..., Any]) -> Any:
+    """Finds rows with an error above the tolerance, for one type of errors.
 
-    Compared as patterns, which order as the values do and set NaN above all.
+    Args:
+        whole: The signed integer as wide as an error.
+        real: The type of an error.
+        bits_of: Its pattern.
+        real_of: The inverse.
     """
-    bad_rows, worst, squares = U32(0), U32(0), I64(0)
-    most = bits_of_float(tolerance)
-    for row in range(errors.size // 32):
-        top, row_squares = I32(0), I32(0)
-        for lane in range(32):
-            error = errors[row * 32 + lane]
-            bits = I32(bits_of_float(error))
-            top = bits if bits > top else top
-            steps = error * inverse
-            unit = I32(np.rint((steps if steps < F32(1) else F32(1)) * F32(ERROR_UNITS)))
-            row_squares = I32(row_squares + I32(unit * unit))
-        bad = U32(top) > most
-        bad_rows = U32(bad_rows | U32(U32(bad) << U32(row)))
-        squares += I64(0) if bad else I64(row_squares)
-        worst = worst if bad else max(worst, U32(top))
-    stats[0] = max(stats[0], F64(float_of_bits(worst)))
-    stats[1] += F64(squares)
-    return bad_rows
+
+    @njit(nogil=True)
+    def judge(errors: Any, inverse: Any, tolerance: Any, stats: Any) -> Any:
+        # Compared as patterns, which order as the values do and set NaN above all.
+        bad_rows, worst, squares = U32(0), whole(0), I64(0)
+        most = whole(bits_of(tolerance))
+        for row in range(32):
+            top, row_squares = whole(0), whole(0)
+            for lane in range(32):
+                error = errors[row * 32 + lane]
+                bits = whole(bits_of(error))
+                top = bits if bits > top else top
+                steps = error * inverse
+                unit = whole(np.rint((steps if steps < real(1) else real(1)) * real(ERROR_UNITS)))
+                row_squares = whole(row_squares + whole(unit * unit))
+            bad = top > most
+            bad_rows = U32(bad_rows | U32(U32(bad) << U32(row)))
+            squares += I64(0) if bad else I64(row_squares)
+            worst = worst if bad else max(worst, top)
+        stats[0] = max(stats[0], F64(real_of(worst)))
+        stats[1] += F64(squares)
+        return bad_rows
+
+    return judge
+
+
+_judge_floats = _judge(I32, F32, bits_of_float, float_of_bits)
+_judge_doubles = _judge(I64, F64, bits_of_double, double_of_bits)
 
 
 @njit(nogil=True)
@@ -170,29 +183,6 @@ def _double(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) 
         code = F64(0) if value == F64(0) else code - F64(noises[i])
         errors[i] = np.abs(value - code * step)
     return _judge_doubles(errors, inverse, law.tolerance, stats)
-
-
-@njit(nogil=True)
-def _judge_doubles(errors: Any, inverse: Any, tolerance: Any, stats: Any) -> Any:
-    """As :func:`_judge_floats`."""
-    bad_rows, worst, squares = U32(0), I64(0), I64(0)
-    most = I64(bits_of_double(tolerance))
-    for row in range(errors.size // 32):
-        top, row_squares = I64(0), I64(0)
-        for lane in range(32):
-            error = errors[row * 32 + lane]
-            bits = I64(bits_of_double(error))
-            top = bits if bits > top else top
-            steps = error * inverse
-            unit = I64(np.rint((steps if steps < F64(1) else F64(1)) * ERROR_UNITS))
-            row_squares += unit * unit
-        bad = top > most
-        bad_rows = U32(bad_rows | U32(U32(bad) << U32(row)))
-        squares += I64(0) if bad else row_squares
-        worst = worst if bad else max(worst, top)
-    stats[0] = max(stats[0], double_of_bits(U64(worst)))
-    stats[1] += F64(squares)
-    return bad_rows
 
 
 @njit(nogil=True)
