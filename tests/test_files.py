@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from scadl_core.errors import ConfigError
 from scadl_core.files import write_json, write_text, written_aside
 
 
@@ -55,3 +56,18 @@ def test_a_kill_before_the_rename_leaves_the_old_file(tmp_path: Path) -> None:
     assert path.read_text() == "old"
     write_text(path, "new")  # what the killed process left aside is in nobody's way
     assert path.read_text() == "new"
+
+
+def test_what_is_no_file_is_not_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", tmp_path):
+        with pytest.raises(ConfigError, match="there is something that is no file"):
+            write_text(path, "x")
+    assert names(tmp_path) == ["pipe"]
+
+
+def test_a_link_is_written_through(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to("target")
+    write_text(tmp_path / "link", "x")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "target").read_text() == "x"

@@ -43,6 +43,7 @@ class Catalogue:
         for name, fields in self.fields.items():
             if not fields:
                 key = "data.target" if name == target else "data.inputs"
+                key = key if self._key == "data.path" else self._key
                 variable, where = Channel.parse(name).variable, str(files[0])
                 where = where if len(files) == 1 else f"any of {len(files)} files such as {where}"
                 near = nearest(variable, known)

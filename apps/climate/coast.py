@@ -29,6 +29,8 @@ def read_coast(path: str | None) -> Lines:
     """
     if path is None:
         return []
+    if not isinstance(path, str):
+        raise ConfigError(f"figures.coastline: expected a path, or cartopy, got {path!r}")
     try:
         file = _cartopy_file() if path == "cartopy" else Path(path).expanduser()
         with file.open("rb") as stream:

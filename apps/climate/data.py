@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 
 from apps.climate.catalogue import Catalogue
 from apps.climate.files import find_files
-from apps.climate.labeller import Labeller
+from apps.climate.labeller import UNITS, Labeller
 from apps.climate.propose import channels_of, propose
 from apps.climate.report import report
 from apps.climate.splits import DEFAULT, check_split, split_samples
+from apps.climate.units import same_unit
 from scadl_core.errors import ConfigError, DataError
 from scadl_core.files import Paths
 from scadl_core.memory.limits import free_share
@@ -88,6 +89,11 @@ class ClimateData:
             self.roles = self.labeller.find(channels_of(files))
         read = dict.fromkeys([*self.inputs, *self.roles.values()])
         self.catalogue = Catalogue(files, list(read), None if self.labeller else target)
+        for role, name in self.roles.items():
+            field = self.catalogue.fields[name][0]
+            if not any(same_unit(field.unit, unit) for unit in UNITS[role]):
+                found = f"{field.path}: {name} is in {field.unit}; the rules take {role} in"
+                raise DataError(f"{found} {' or '.join(UNITS[role])}: convert the file")
         self._cache: dict[str, Sample] = {}
         self._room_bytes = cache_GiB * 2**30
         self._statistics = statistics
@@ -98,6 +104,8 @@ class ClimateData:
         if len(words) != len(names) or not 2 <= len(names) <= MOST_CLASSES:
             expected = f"two to {MOST_CLASSES} names that differ in letters or figures are needed"
             raise ConfigError(f"data.classes={names}: {expected}")
+        if not all(isinstance(it, int | float) and np.isfinite(it) for it in thresholds):
+            raise ConfigError(f"data.thresholds={thresholds}: finite numbers are needed")
         if any(high <= low for low, high in pairwise(thresholds)):
             raise ConfigError(f"data.thresholds={thresholds}: each must exceed the one before")
         if self.labeller and len(names) != len(self.labeller.events) + 1:

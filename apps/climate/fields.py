@@ -19,6 +19,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
+from apps.climate.files import OPENING, naming
 from apps.climate.grid import Grid
 from scadl_core.errors import ConfigError, DataError
 
@@ -97,7 +98,8 @@ class Field:
     def read(self, dataset: xr.Dataset, index: int) -> NDArray[np.float64]:
         """Reads the field at a position of ``keys``: canonical, shape [H, W], NaN where missing."""
         at = self.selection | ({self.time_dimension: index} if self.time_dimension else {})
-        field_YX = dataset[self.variable].isel(at).transpose(*self.dimensions).values
+        with naming(self.path, *OPENING):
+            field_YX = dataset[self.variable].isel(at).transpose(*self.dimensions).values
         field_YX = field_YX.astype(np.float64)
         field_YX[np.abs(field_YX) >= SMALLEST_FILL] = np.nan
         return self.grid.to_canonical(field_YX)

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from apps.climate.coast import Lines, draw_coast, read_coast
 from apps.climate.event_figures import BACKGROUND, COLOURS, Survey, draw_events, draw_reliability
+from scadl_core.errors import ConfigError
 from scadl_core.record.plots import confusion_matrix
 from scadl_core.workflow.contracts import Source
 
@@ -43,6 +44,9 @@ def draw(
     Writes PNG files and tables of events as CSV for a trained
     :class:`apps.climate.task.Segmentation`; gives their captions.
     """
+    for name, count in (("num_samples", num_samples), ("most_maps", most_maps)):
+        if isinstance(count, bool) or not isinstance(count, int) or count < 0:
+            raise ConfigError(f"figures.{name}: expected a whole number from 0, got {count!r}")
     captions, samples, inputs = {}, source.samples("test"), task.facts["inputs"]
     coast, survey = read_coast(coastline), Survey(task, samples, most_maps, extreme)
     shown = "inputs" if len(inputs) <= len(ROWS) else f"{len(ROWS)} of {len(inputs)} inputs"

@@ -31,7 +31,8 @@ DEEPCAM_CHANNELS = (
     "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
 )  # fmt: skip
 _kept: dict[tuple[Path, int, int, int], tuple[xr.Dataset, xr.Dataset]] = {}  # oldest use first
-OPENING = (ValueError, TypeError, IndexError, KeyError)  # what libraries raise besides, then
+# What libraries raise besides OSError and RuntimeError while they open or decode.
+OPENING = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 MOST_OPEN = 8  # files a process keeps open
 ASSUMED_GRID = "has no coordinates; a global grid from pole to pole and from 0 degrees east"
 
@@ -39,9 +40,9 @@ ASSUMED_GRID = "has no coordinates; a global grid from pole to pole and from 0 d
 @contextmanager
 def open_fields(path: Path, decode_cf: bool = True) -> Iterator[xr.Dataset]:
     """Opens a file for reading, times undecoded; a DataError if it is damaged."""
-    with _named(path, *OPENING):
+    with naming(path, *OPENING):
         stored, decoded = _keep(path)
-    with _named(path):
+    with naming(path):
         yield decoded if decode_cf else stored
 
 
@@ -69,7 +70,7 @@ def _keep(path: Path) -> tuple[xr.Dataset, xr.Dataset]:
 
 
 @contextmanager
-def _named(path: Path, *more: type[Exception]) -> Iterator[None]:
+def naming(path: Path, *more: type[Exception]) -> Iterator[None]:
     """Turns what libraries raise for a damaged file into an error that names it."""
     try:
         yield

@@ -161,6 +161,8 @@ def _range(values: Floats) -> str:
 
 def _turn(longitude_X: Floats) -> tuple[Floats, bool, Indices, Indices]:
     """Canonical longitudes, whether they are periodic, ``column_W`` and ``column_X``."""
+    if np.diff(np.sort(longitude_X)).min() <= 0:
+        raise DataError("longitudes are repeated; each column of a grid needs its own")
     wrapped_X = np.mod(np.round(np.mod(longitude_X, 360), ROUNDING_DIGITS), 360)
     steps = np.diff(np.sort(wrapped_X))
     spacing = float(np.median(steps[steps > 0])) if (steps > 0).any() else 360.0

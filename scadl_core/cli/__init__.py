@@ -17,7 +17,7 @@ from scadl_core.errors import ConfigError, ScadlError, nearest
 # What is the fault of the place that a person named, and not of the program.
 _PLACES = {
     *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC),
-    *(errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR),
+    *(errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
 }
 
 _USAGE = """usage: scadl VERB [APP] [key=value ...]

@@ -74,7 +74,10 @@ def check(config: DictConfig, console: Console) -> bool:
     )
     path.parent.mkdir(parents=True, exist_ok=True)
     comments = comments_of(find_app(config.app))
-    write_text(path, data_yaml(values, config.app, report.facts, mistake, comments))
+    page = data_yaml(values, config.app, report.facts, mistake, comments)
+    if not config.output:
+        path = _beside(path, page)
+    write_text(path, page)
     console.print(f"written: {path}", highlight=False, markup=False)
     if path.parent.name == "data":
         console.print(
@@ -126,6 +129,15 @@ def data_yaml(
         text = yaml.safe_dump(value, default_flow_style=True, sort_keys=False, width=1000)
         lines.append(f"{name}: {text.removesuffix('...' + chr(10)).strip()}")
     return "\n".join(lines) + "\n"
+
+
+def _beside(path: Path, page: str) -> Path:
+    """The path, or where another page is there, which may have been edited, one with a number."""
+    stem, number = path.stem, 1
+    while path.exists() and path.read_text(encoding="utf-8") != page:
+        number += 1
+        path = path.with_stem(f"{stem}_{number}")
+    return path
 
 
 def _name(path: str | list[str]) -> str:

@@ -74,11 +74,8 @@ def check_key(override: Override, config: DictConfig) -> None:
     value, whole = override.value(), OmegaConf.select(config, override.key_or_group)
     if isinstance(value, dict) and isinstance(whole, DictConfig):
         wanted += leaves(DictConfig(value), override.key_or_group + ".")
-    known = {*leaves(config)}
     for key in wanted:
-        # Below an empty mapping, such as that of roles, keys are the user's.
-        parent = OmegaConf.select(config, key.rpartition(".")[0]) if "." in key else None
-        if key not in known and not (isinstance(parent, DictConfig) and not parent):
+        if key not in leaves(config):
             raise ConfigError(f"unknown key {key!r}{_closest(key, keys)}")
 
 
@@ -111,6 +108,9 @@ def _closest(key: str, keys: Sequence[str]) -> str:
     return nearest(last, [k.rpartition(".")[2] for k in siblings] or keys)
 
 
+_PATHS = ("data.path", "input")  # one, or a list of them
+
+
 def _check_type(key: str, default: Any, value: Any) -> None:
     if default is None:
         return
@@ -123,7 +123,7 @@ def _check_type(key: str, default: Any, value: Any) -> None:
         and not isinstance(value, bool)
         and math.isfinite(value),
         dict: isinstance(value, dict) or value is None,
-        list: isinstance(value, list) or value is None,
+        list: isinstance(value, list) or (key in _PATHS and isinstance(value, str)),
         str: not isinstance(value, dict),
     }[kind]
     if not right:

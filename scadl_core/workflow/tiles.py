@@ -98,10 +98,11 @@ class Tiles:
         if tile is not None and (isinstance(tile, bool) or not isinstance(tile, int) or tile < 1):
             expected = "expected null or a whole number of pixels, at least 1"
             raise ConfigError(f"predict.tile: {expected}, got {tile!r}")
-        if not memory_GiB > 0:
+        if not isinstance(memory_GiB, int | float) or not memory_GiB > 0:
             raise ConfigError(f"predict.memory_GiB: expected more than 0, got {memory_GiB!r}")
         self.network, self.channels, self.tile = network, channels, tile
-        self.stride = int(getattr(network, "stride", 1))
+        stride = getattr(network, "stride", 1)  # that of a lone convolution is a pair
+        self.stride = stride if isinstance(stride, int) else 1
         self.memory_bytes = memory_GiB * 2**30
 
     def __call__(

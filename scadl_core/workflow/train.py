@@ -5,6 +5,8 @@ from __future__ import annotations
 import math
 import resource
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from omegaconf import DictConfig, OmegaConf
 
 from scadl_core.comm import World
 from scadl_core.config.build import build
-from scadl_core.errors import ConfigError
+from scadl_core.errors import ConfigError, RunError, ScadlError
 from scadl_core.files import write_json
 from scadl_core.record.plots import learning_curves
 from scadl_core.record.provenance import command_line, describe, fingerprints
@@ -191,18 +193,23 @@ class _Run:
     ) -> None:
         """Predictions, figures and the report; ``metrics.json`` last, since it says that the run is
         complete.
+
+        Raises:
+            RunError: A prediction or figures could not be made as configured; the rest is there.
         """
-        task = task.eval()
-        build(
-            self.config,
-            "predict",
-            task=task,
-            inputs=source.example(),
-            output=self.folder.predictions,
-            provenance=provenance,
-        )
-        folder = self.folder.figures
-        captions = build(self.config, "figures", task=task, source=source, folder=folder)
+        task, folder, captions = task.eval(), self.folder.figures, dict[str, str]()
+        mistakes: list[ScadlError] = []
+        with _later(mistakes):
+            build(
+                self.config,
+                "predict",
+                task=task,
+                inputs=source.example(),
+                output=self.folder.predictions,
+                provenance=provenance,
+            )
+        with _later(mistakes):
+            captions = build(self.config, "figures", task=task, source=source, folder=folder)
         learning_curves(self.folder.history, folder / "learning_curves.png")
         captions["learning_curves.png"] = "Loss and scores after each epoch."
         write_report(
@@ -215,6 +222,17 @@ class _Run:
             provenance,
         )
         write_json(self.folder.metrics, metrics)
+        for mistake in mistakes:
+            raise RunError(f"{mistake} (all else of the run is done: {self.folder.report})")
+
+
+@contextmanager
+def _later(mistakes: list[ScadlError]) -> Iterator[None]:
+    """Keeps a mistake for when everything else is written: a training is dear."""
+    try:
+        yield
+    except ScadlError as mistake:
+        mistakes.append(mistake)
 
 
 def peak_bytes() -> int:

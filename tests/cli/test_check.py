@@ -84,3 +84,15 @@ def test_a_page_holds_values_that_yaml_reads_back() -> None:
     assert "# files: two lines: [x]" in text
     assert "look over" not in text
     assert "look over" in data_yaml(values, "climate", facts, ValueError("x"))
+
+
+def test_a_page_that_was_edited_is_kept(scadl: Scadl, sample_folder: Path, workplace: Path) -> None:
+    words = ("check", "climate", "data=netcdf", f"data.path={sample_folder}")
+    scadl(*words)
+    (page,) = (workplace / "scadl_configs" / "data").glob("*.yaml")
+    scadl(*words)
+    assert list(page.parent.iterdir()) == [page]  # the same again
+    page.write_text(page.read_text() + "# mine\n")
+    done = scadl(*words)
+    assert page.read_text().endswith("# mine\n")
+    assert f"data={page.stem}_2" in done.out

@@ -254,3 +254,22 @@ def test_an_output_that_cannot_be_written(scadl: Scadl, trained: Path, sample_fo
         2,
         f"scadl: output={trained}/config.yaml is inside the run folder; choose another place\n",
     )
+
+
+@pytest.mark.parametrize(
+    ("word", "message"),
+    [
+        ("predict.extreme=[PSL]", "predict.extreme: expected a channel and min or max, such as"),
+        ("figures.most_maps=-1", "figures.most_maps: expected a whole number from 0, got -1"),
+        ("figures.coastline=nowhere.shp", "figures.coastline: [Errno 2] No such file"),
+    ],
+)
+def test_a_mistake_in_what_comes_last_costs_no_training(
+    scadl: Scadl, tiny: Sequence[str], workplace: Path, word: str, message: str
+) -> None:
+    done = scadl("train", "climate", *tiny, "trainer.max_epochs=1", word, "run.dir=run")
+    assert done.status == 2
+    assert done.err.startswith(f"scadl: {message}")
+    assert done.err.endswith(f"(all else of the run is done: {workplace}/run/report.html)\n")
+    assert (workplace / "run" / "metrics.json").is_file()
+    assert (workplace / "run" / "report.html").is_file()

@@ -220,3 +220,21 @@ def test_overrides_of_a_stored_configuration() -> None:
             override_stored(stored, app, words)
         assert str(caught.value) == message
     assert stored.data.path == "/then"
+
+
+def test_roles_of_rules_are_keys_like_others() -> None:
+    words = ["data=reanalysis", "data.path=/x", "data.inputs=[a]"]
+    config = compose(*words, "data.labeller.roles={moisture: q}", "data.labeller.roles.pressure=p")
+    assert (config.data.labeller.roles.moisture, config.data.labeller.roles.pressure) == ("q", "p")
+    with pytest.raises(ConfigError, match=r"unknown key .*did you mean '.*roles.moisture'"):
+        compose(*words, "data.labeller.roles.moistur=q")
+
+
+def test_of_paths_one_or_several_may_be_given() -> None:
+    app = find_app("climate")
+    for before, after in (("[/a, /b]", "/c"), ("/c", "[/a, /b]")):
+        stored = compose(f"data.path={before}")
+        now = override_stored(stored, app, [f"data.path={after}"])
+        assert now.data.path == compose(f"data.path={after}").data.path
+    with pytest.raises(ConfigError, match=r"data\.inputs: expected a list .*, got None"):
+        compose("data.inputs=null")

@@ -210,3 +210,17 @@ def test_truncated_file_is_named(climatenet):
 def test_wrong_configuration(tmp_path, changes, message):
     with pytest.raises(ConfigError, match=message):
         make(tmp_path, **changes)
+
+
+def test_rules_refuse_other_units(tmp_path):
+    rng = np.random.default_rng(0)
+    dims, coords = ["time", "lat", "lon"], {"lat": LAT, "lon": LON}
+    time = {"time": ("time", np.arange(9.0), {"units": "days since 2000-01-01"})}
+    units = {"msl": "Pa", "u10": "km/h", "v10": "km/h", "tcwv": "kg m**-2"}
+    fields = {
+        name: (dims, rng.normal(1e5, 10, (9, 5, 8)).astype("f4"), {"units": unit})
+        for name, unit in units.items()
+    }
+    xr.Dataset(fields, coords | time).to_netcdf(tmp_path / "a.nc")
+    with pytest.raises(DataError, match=r"u10 is in km/h; the rules take wind_east in m s-1"):
+        make(tmp_path, inputs=["msl"], target="heuristic", split={"by": "time"})

@@ -223,3 +223,21 @@ def test_what_is_no_netcdf_is_named(tmp_path):
     with pytest.raises(DataError, match=r"a\.nc: cannot be read as NetCDF") as error:
         find(tmp_path / "a.nc", "v")
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "unit", "calendar"),
+    [
+        ([0.0, 1.0], "months since 2000-01-01", "standard"),
+        ([0.0, 1.0], "days since 2000-13-01", "standard"),
+        ([0.0, 1.0], "days since 2000-01-01", "lunar"),
+        ([0.0, np.nan], "days since 2000-01-01", "standard"),
+        ([0.0, 1e30], "days since 2000-01-01", "standard"),
+    ],
+)
+def test_times_that_are_none_are_refused(tmp_path, values, unit, calendar):
+    """Samples are told apart by time: bare numbers would match those of other years."""
+    time = {"time": ("time", values, {"units": unit, "calendar": calendar})}
+    write(tmp_path / "a.nc", ["time", "lat", "lon"], time)
+    with pytest.raises(DataError, match=rf"a\.nc: time in '{unit}', calendar .* is no time"):
+        find(tmp_path / "a.nc", "v")

@@ -172,3 +172,8 @@ def test_a_mesh_of_no_degrees_is_refused():
         Grid.from_mesh(np.full((2, 2), 200.0), np.zeros((2, 2)))
     with pytest.raises(DataError, match=r"latitude of 1 x 5 points"):
         Grid.from_mesh(np.zeros((1, 5)), np.zeros((1, 5)))
+
+
+def test_repeated_longitudes_are_refused():
+    with pytest.raises(DataError, match="longitudes are repeated"):
+        Grid.from_coordinates(np.array([0.0, 1.0]), np.array([0.0, 10, 10, 20]))

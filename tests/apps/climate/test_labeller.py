@@ -251,3 +251,28 @@ def test_a_region_is_labelled_as_a_part_of_the_globe() -> None:
     fields = {role: it[part] for role, it in fields_of(weather).items()}
     grid = weather.latitude_H[part[0]], weather.longitude_W[part[1]]
     np.testing.assert_array_equal(Labeller().label(fields, *grid, periodic=False), whole_HW[part])
+
+
+def test_winds_are_of_one_level() -> None:
+    channels = {"msl": "", "tcwv": "", "u@850hPa": "", "v@850hPa": "", "v10": "", "u10": ""}
+    found = Labeller().find(channels)
+    assert (found["wind_east"], found["wind_north"]) == ("u@850hPa", "v@850hPa")
+    found = Labeller().find({it: "" for it in channels if it != "v@850hPa"})
+    assert (found["wind_east"], found["wind_north"]) == ("u10", "v10")
+    with pytest.raises(DataError, match="no variable is known as wind_east or wind_north"):
+        Labeller().find({"msl": "", "tcwv": "", "u@850hPa": "", "v10": ""})
+
+
+@pytest.mark.parametrize(
+    ("rules", "message"),
+    [
+        ({"cyclone_core_km": -5}, r"data\.labeller\.cyclone_core_km: expected more than 0, got -5"),
+        ({"river_narrowness": float("nan")}, r"river_narrowness: expected more than 0, got nan"),
+        ({"events": [RIVER, RIVER]}, r"data\.labeller\.events: expected a list of different"),
+        ({"events": RIVER}, r"data\.labeller\.events: expected a list of different"),
+        ({"roles": {"moisture": 5}}, r"data\.labeller\.roles\.moisture: expected a variable"),
+    ],
+)
+def test_rules_that_are_none(rules: dict[str, object], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        Labeller(**rules)
