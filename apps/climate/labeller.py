@@ -66,9 +66,8 @@ class Labeller:
     ``core``, its ring those between the two.
     """
 
-    roles: Mapping[str, str | None] = field(
-        default_factory=dict
-    )  # role: variable, where names do not say
+    # The variable of a role, where names do not say it.
+    roles: Mapping[str, str | None] = field(default_factory=dict)
     events: Sequence[str] = tuple(NEEDS)  # what to label, class 1 first
     cyclone_latitude_degree: float = 40.0  # centres are no further from the equator
     cyclone_core_km: float = 400.0
