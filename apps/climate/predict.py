@@ -6,6 +6,7 @@ Shapes: K class, H latitude, W longitude canonical (see ``grid``).
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import groupby
@@ -17,6 +18,7 @@ import cftime
 import netCDF4
 import numpy as np
 import xarray as xr
+from numpy.typing import NDArray
 
 from apps.climate.catalogue import Catalogue
 from apps.climate.earth import Earth
@@ -31,6 +33,7 @@ from scadl_core.workflow.tiles import Tiles
 if TYPE_CHECKING:
     from apps.climate.task import Segmentation
 
+STRANGE = 10  # standard deviations that the mean of a map may be off
 CLASS_VARIABLE, CLASS_FILL, PROBABILITY_FILL = "event_class", np.int8(-1), np.float32(np.nan)
 # CF allows text neither as a time nor in a variable named as its dimension. What tells samples
 # apart where there is no date, such as the `time` of ClimateNet, which is the name of the file, is
@@ -88,6 +91,8 @@ def predict_files(
         variables = _create_fields(dataset, classes, names, dimensions, references)
         for step, key in enumerate(catalogue.keys):
             image_CHW = catalogue.read(key).astype(np.float32)
+            if not step:
+                _warn_of_strange_values(image_CHW, task.facts, key)
             probability_KHW = task.probabilities(image_CHW, grid.periodic, tiles)
             missing_HW = np.isnan(image_CHW).any(0) | np.isnan(probability_KHW).any(0)
             class_HW = np.where(missing_HW, CLASS_FILL, probability_KHW.argmax(0).astype(np.int8))
@@ -108,6 +113,22 @@ def _check_units(catalogue: Catalogue, facts: Mapping[str, Any]) -> None:
         if not same_unit(field.unit, unit):
             found = f"{name} is in {field.unit}, the model was trained with {unit}"
             raise DataError(f"{field.path}: {found}; convert the file")
+
+
+def _warn_of_strange_values(
+    image_CHW: NDArray[np.float32], facts: Mapping[str, Any], key: str
+) -> None:
+    """Says on standard error where a map is far from what the model was trained on."""
+    for name, mean, std, field_HW in zip(
+        facts["inputs"], facts["mean_C"], facts["std_C"], image_CHW, strict=True
+    ):
+        valid = field_HW[np.isfinite(field_HW)]
+        found = "is missing everywhere"
+        if valid.size:
+            found = f"has a mean of {valid.mean():.5g}, in training it had {mean:.5g} +- {std:.3g}"
+        if not valid.size or abs(valid.mean() - mean) > STRANGE * std:
+            text = f"warning: {name} of {key} {found}: another unit, or an undeclared fill value?"
+            print(text, file=sys.stderr)
 
 
 def _name_output(output: Path, files: Sequence[Path]) -> Path:

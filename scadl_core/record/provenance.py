@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from datetime import UTC, datetime
+from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -126,9 +127,19 @@ def command_line() -> str:
 
 
 def _fingerprint(path: Path) -> str:
+    parts = sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]
+    return _digest(path, tuple((part, *_stamp(part)) for part in parts))
+
+
+def _stamp(part: Path) -> tuple[int, int]:
+    status = part.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+@cache  # statistics and provenance both ask
+def _digest(path: Path, parts: tuple[tuple[Path, int, int], ...]) -> str:
     digest = hashlib.blake2b(digest_size=8)
-    for part in sorted(p for p in path.rglob("*") if p.is_file()) if path.is_dir() else [path]:
-        size = part.stat().st_size
+    for part, size, _ in parts:
         digest.update(f"{part.relative_to(path) if path.is_dir() else ''}{size}".encode())
         with part.open("rb") as file:
             digest.update(file.read(_EDGE_BYTES))

@@ -26,6 +26,7 @@ def predict(image_CHW, periodic, tiles=None):
 
 def apply(path, output, inputs, predict=predict, unit="", **changes):
     facts = {"inputs": inputs, "classes": CLASSES, "units": [unit] * len(inputs)}
+    facts |= {"mean_C": [0.0] * len(inputs), "std_C": [1e9] * len(inputs)}
     task = SimpleNamespace(facts=facts, network=nn.Identity(), probabilities=predict)
     run = {"versions": {"scadl": "1.2"}, "git": {}, "time": "noon", "command": "scadl train"}
     return predict_files(task, path, output, run, **changes)
@@ -245,3 +246,23 @@ def test_events_are_written_beside_the_prediction(tmp_path):
     assert second["longitude_degree_east"] == "345"
     assert (second["max_v_m_s-1"], second["max_v_longitude_degree_east"]) == ("9", "330")
     assert float(first["latitude_degree_north"]) == pytest.approx(-15.5, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [(1013.0, "has a mean of 1013, in training it had 1.01e+05 +- 1.46e+03"), (np.nan, "missing")],
+)
+def test_strange_values_are_said(tmp_path, capsys, value, said):
+    """Pressure in hPa without a unit, for a model of Pa; and nothing at all."""
+    coords = {"lat": [0.0, 10, 20], "lon": [0.0, 10, 20, 30]}
+    for name, field in (("odd", value), ("usual", 100_800.0)):
+        fields = {"v": (["lat", "lon"], np.full((3, 4), field, "f4"))}
+        xr.Dataset(fields, coords).to_netcdf(tmp_path / f"{name}.nc")
+    facts = {"inputs": ["v"], "classes": CLASSES, "units": [""]}
+    facts |= {"mean_C": [101_000.0], "std_C": [1461.0]}
+    task = SimpleNamespace(facts=facts, network=nn.Identity(), probabilities=predict)
+    run = {"versions": {"scadl": "1.2"}, "git": {}, "time": "noon", "command": "scadl train"}
+    predict_files(task, tmp_path / "usual.nc", tmp_path / "a_out.nc", run)
+    assert capsys.readouterr().err == ""
+    predict_files(task, tmp_path / "odd.nc", tmp_path / "b_out.nc", run)
+    assert f"warning: v of odd {said}" in capsys.readouterr().err.replace("is missing", "missing")
