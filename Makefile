@@ -21,7 +21,7 @@ demo: install  ## trains the climate pipeline on sample data and prints where it
 	$(BIN)/scadl train climate
 
 test: install  ## all tests but the long ones
-	$(PYTEST) -m 'not soak and not gpu' -n 2
+	$(PYTEST) -m 'not soak and not gpu' -n 2 --dist worksteal
 
 check: install  ## format, lint, types, floors
 	$(BIN)/ruff format --check .

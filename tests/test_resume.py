@@ -67,7 +67,10 @@ def start(tmp_path_factory: pytest.TempPathFactory, small: Sequence[str]) -> Ite
         return started
 
     processes: list[subprocess.Popen[str]] = []
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     yield run
+    signal.signal(signal.SIGINT, before)
     for process in processes:
         if process.poll() is None:  # a test failed before it had ended what it started
             os.killpg(process.pid, signal.SIGKILL)
