@@ -44,7 +44,9 @@ def write_set(folder: Path, maps: int) -> None:
         if number >= kept:
             os.link(folder / f"map-{number % kept:04}.nc", path)
             continue
-        fields = {it: (["lat", "lon"], rng.normal(size=SHAPE).astype("f4")) for it in CHANNELS}
+        coarse = rng.normal(size=(len(CHANNELS), SHAPE[0] // 32, SHAPE[1] // 32)).astype("f4")
+        smooth = coarse.repeat(32, 1).repeat(32, 2)  # events of some size, not of a pixel each
+        fields = {it: (["lat", "lon"], smooth[at]) for at, it in enumerate(CHANNELS)}
         xr.Dataset(fields, coords).to_netcdf(path)
 
 

@@ -78,6 +78,12 @@ def predict(words: list[str]) -> int:
     """A finished run's predictions on files."""
     from scadl_core.workflow.evaluate import predict as run
 
+    for override in read_words("predict", words).parsed:
+        if override.key_or_group.split(".")[0] == "data":
+            raise ConfigError(
+                f"{override.input_line}: predict reads input=, with the channels that the model "
+                "was trained on; leave it out"
+            )
     run(*_finished_run("predict", words))
     return 0
 
@@ -88,8 +94,10 @@ def check(words: list[str]) -> int:
 
     given = read_words("check", words)
     _refuse_choices(given)
-    run(compose_run(given.app, given.overrides, given.config_dir), _console())
-    return 0
+    usable = run(compose_run(given.app, given.overrides, given.config_dir), _console())
+    keys = {override.key_or_group for override in given.parsed} - {"data.path"}
+    wanted = any(key.startswith("data.") for key in keys)  # else the page is what was asked for
+    return 2 if wanted and not usable else 0
 
 
 def config(words: list[str]) -> int:
