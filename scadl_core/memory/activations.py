@@ -13,7 +13,8 @@ import sys
 import threading
 import weakref
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from itertools import chain
 from types import TracebackType
 from typing import Any
@@ -25,7 +26,10 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from scadl_core.compress import Absolute, Bound, PointwiseRelative, Relative
 from scadl_core.errors import ActivationError
 from scadl_core.memory import boxes
+from scadl_core.memory.blocks import find_blocks
 from scadl_core.memory.boxes import Box, Coded, Form, Kept, Nonzero, Payload
+from scadl_core.memory.budget import parse_budget
+from scadl_core.memory.control import Control
 from scadl_core.memory.ledger import Ledger, is_gone, weak
 from scadl_core.memory.operations import NOWHERE, Call, Need, in_checkpoint, need_of
 from scadl_core.memory.places import places_of
@@ -58,6 +62,12 @@ class CompressedActivations:
         module: Whose parameters and buffers are held anyway.
         fraction: Of a gradient's norm that its error may reach, at least 0.
         bound: Instead: the same bound for all values.
+        budget: Bytes that all saved tensors may take, as in
+            :func:`scadl_core.memory.budget.parse_budget`: with what the steps before told, tensors
+            are kept, compressed or computed again at the least cost of time, and if that is not
+            enough all bounds are loosened, also within a step, rather than run out of memory.
+        blocks: Modules that may be computed again, see
+            :func:`scadl_core.memory.blocks.find_blocks`.
         encoder: Keeps values within a bound; by default ``scadl_core.compress``.
         every: Steps from one look at the gradients to the next; the first ``every`` all look.
         smallest: Elements; smaller tensors are kept as they are.
@@ -66,7 +76,8 @@ class CompressedActivations:
     Attributes:
         ledger: Bytes of this step with and without.
         sites: What is known of each place where tensors are saved.
-        step: How many blocks were entered.
+        step: How many times it was entered.
+        control: What keeps a budget; None without one.
 
     Raises:
         ActivationError: An argument out of range.
@@ -78,6 +89,8 @@ class CompressedActivations:
         fraction: float = 0.01,
         *,
         bound: Bound | None = None,
+        budget: str | float | None = None,
+        blocks: Sequence[str] = (),
         encoder: Encoder = boxes.coded,
         every: int = 10,
         smallest: int = 1024,
@@ -95,6 +108,11 @@ class CompressedActivations:
         self.sites: dict[str, Site] = {}
         self.step = 0
         self.is_watching = False
+        limit = parse_budget(budget, _device_of(module))
+        self.control = (
+            Control(limit, fraction, find_blocks(module, blocks), self.ledger, self.sites)
+            if limit is not None else None
+        )  # fmt: skip
         self._names: dict[int, str] = {}
         self._held: set[int] = set()
         self._table: dict[tuple[Any, ...], tuple[StorageWeakRef, dict[str, weakref.ref[Box]]]] = {}
@@ -103,16 +121,21 @@ class CompressedActivations:
 
     def __enter__(self) -> CompressedActivations:
         with self.ledger.lock:
+            if self.control is not None:
+                self.control.between_steps(self.is_watching)
             self.ledger.begin()
             self._refresh()
             self.is_watching = self.step < self.every or self.step % self.every == 0
             self.step += 1
         block = Block(self, self._gradients)
-        try:
-            block.open()
-        except RuntimeError as error:
-            raise ActivationError(_NO_TRANSFORMS) from error
-        self._stack.append(block)
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(block.opened())
+            except RuntimeError as error:
+                raise ActivationError(_NO_TRANSFORMS) from error
+            if self.control is not None:
+                stack.enter_context(self.control.blocks.watched())
+            self._stack.append(stack.pop_all())
         return self
 
     def __exit__(
@@ -126,10 +149,10 @@ class CompressedActivations:
             raise ActivationError(_NO_TRANSFORMS) from error
 
     @property
-    def _stack(self) -> list[Block]:
+    def _stack(self) -> list[ExitStack]:
         if not hasattr(self._local, "stack"):
             self._local.stack = []
-        stack: list[Block] = self._local.stack
+        stack: list[ExitStack] = self._local.stack
         return stack
 
     def _refresh(self) -> None:
@@ -152,7 +175,8 @@ class CompressedActivations:
             if call is NOWHERE and need is not Need.INTEGER and in_checkpoint(sys._getframe(1)):
                 need = Need.EXACT
             place = self._place(call, block)
-            if not self._is_coded(tensor, need):
+            is_kept = self.control is not None and self.control.keeps(place)
+            if is_kept or not self._is_coded(tensor, need):
                 return self._kept(tensor, place, need)
             with self.ledger.clock(place):
                 return self._coded(tensor, need, place, call, block)
@@ -192,8 +216,10 @@ class CompressedActivations:
         """The tensor itself; of a small part of a large storage a copy."""
         if tensor.layout is not torch.strided:
             return Box(tensor, Kept(tensor.detach(), 0), None)
-        entry = self.ledger.save(tensor, place, "exact")
+        entry = self.ledger.save(tensor, place, "exact", self._running)
         own = boxes.own_bytes(tensor)
+        if not entry.held:
+            self._make_room(min(own, entry.nbytes))
         box = Box(tensor, Kept(tensor.detach(), entry.nbytes), self._released)
         box.entry, box.site = entry, place
         if entry.nbytes > 2 * own and not entry.held:
@@ -208,6 +234,10 @@ class CompressedActivations:
             held = isinstance(box.payload, Kept) and box.payload.nbytes == box.entry.nbytes
             self.ledger.drop(box.entry, held, 0 if held else box.payload.nbytes)
 
+    @property
+    def _running(self) -> str | None:
+        return self.control.blocks.running if self.control is not None else None
+
     def _remember(self, tensor: Tensor, box: Box, what: str) -> Box:
         _, known = self._table.setdefault(_key(tensor), (weak(tensor), {}))
         known[what] = weakref.ref(box)
@@ -219,9 +249,16 @@ class CompressedActivations:
             return None
         return found[1][what]()
 
+    def _make_room(self, nbytes: int) -> None:
+        if self.control is not None:
+            references = (ref for _, known in self._table.values() for ref in known.values())
+            alive = (box for ref in references if (box := ref()) is not None)
+            self.control.make_room(nbytes, alive, self.exchange, self.encoder)
+
     def _boxed(self, tensor: Tensor, payload: Payload, place: str, kind: str) -> Box:
+        self._make_room(payload.nbytes)
         box = Box(tensor, payload, self._released)
-        box.entry, box.site = self.ledger.save(tensor, place, kind), place
+        box.entry, box.site = self.ledger.save(tensor, place, kind, self._running), place
         self.ledger.add(payload.nbytes, place)
         return box
 
@@ -302,6 +339,7 @@ class CompressedActivations:
         eps = site.bound(call, self.fraction)
         if eps is None:
             return None
+        eps *= self.control.pressure if self.control is not None else 1.0
         # A tensor that several operations share is kept as the most sensitive one needs it.
         shared = [self.sites[name].eps for name in site.partners if self.sites[name].eps]
         return min([eps, *shared])
@@ -313,13 +351,19 @@ class CompressedActivations:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from stored statistics."""
         self.step = state["step"]
-        self.sites = {name: Site.from_state(name, it) for name, it in state["sites"].items()}
+        self.sites.clear()
+        self.sites |= {name: Site.from_state(name, it) for name, it in state["sites"].items()}
 
 
 _NO_TRANSFORMS = (
     "torch.func (grad, vjp, jacrev, hessian) does not work with saved tensors that are compressed: "
     "leave the block of CompressedActivations around it"
 )
+
+
+def _device_of(module: nn.Module) -> torch.device:
+    first = next(module.parameters(), None)
+    return first.device if first is not None else torch.device("cpu")
 
 
 def _key(tensor: Tensor) -> tuple[Any, ...]:

@@ -24,9 +24,13 @@ class Line:
         stored: Bytes kept in their place.
         tensors: How many.
         seconds: In the codec, both ways.
+        leader: Where the same storage was saved first.
+        block: The block of the network that was at work.
     """
 
     kind: str
+    leader: str = ""
+    block: str | None = None
     raw: int = 0
     stored: int = 0
     tensors: int = 0
@@ -42,10 +46,12 @@ class Storage:
         nbytes: Its size.
         boxes: Saved tensors in it that are still held.
         held: Of them those whose payload is the storage itself.
+        leader: Where it was saved first.
     """
 
     reference: StorageWeakRef
     nbytes: int
+    leader: str
     boxes: int = 0
     held: int = 0
 
@@ -84,18 +90,19 @@ class Ledger:
         self.peak, self.peak_raw, self.seconds = self.live, self.live_raw, 0.0
         self.lines = {}
 
-    def save(self, tensor: Tensor, place: str, kind: str) -> Storage:
+    def save(self, tensor: Tensor, place: str, kind: str, block: str | None = None) -> Storage:
         """Counts a saved tensor's storage, once however often it is saved."""
         storage = tensor.untyped_storage()
         key = storage._cdata
-        line = self.lines.setdefault(place, Line(kind))
+        line = self.lines.setdefault(place, Line(kind, block=block))
         line.tensors += 1
         if (entry := self._storages.get(key)) is None:
-            entry = self._storages[key] = Storage(weak(tensor), storage.nbytes())
+            entry = self._storages[key] = Storage(weak(tensor), storage.nbytes(), place)
             self.live_raw += entry.nbytes
             line.raw += entry.nbytes
             self.peak_raw = max(self.peak_raw, self.live_raw)
         entry.boxes += 1
+        line.leader = entry.leader
         return entry
 
     def add(self, nbytes: int, place: str) -> None:

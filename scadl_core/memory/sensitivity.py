@@ -23,17 +23,17 @@ from scadl_core.memory.operations import Call, Need
 Energy = Callable[[Tensor], float]
 
 
-def energy_of(call: Call, saved: Tensor, output: Any) -> Energy | None:
+def energy_of(call: Call, saved: Tensor, output: Any, density: float) -> Energy | None:
     """A function from the gradient of a call's output to ``unit``; None where there is no formula.
 
     Args:
         call: The operation.
         saved: The tensor that it saved, still exact.
         output: What it returned.
+        density: Share of the saved elements that are not zero.
     """
     if not isinstance(output, Tensor) or call.partner(saved) is None:
         return None
-    density = float(torch.count_nonzero(saved)) / max(1, saved.numel())
     if call.operation.need is Need.NORM:
         inverse, shape = _inverse_deviation(call, saved)
         return lambda grad: density / 3 * squares(grad.reshape(shape) * inverse)

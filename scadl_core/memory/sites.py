@@ -29,6 +29,8 @@ class Site:
         updates: How many values ``reach`` has averaged.
         partners: Other places that share the same stored tensor.
         eps: The bound last used.
+        density: Share of the values that are not zero.
+        values: How many are not zero.
         error: Predicted squared error of the gradient in the last step with statistics.
         loosened: Factor on the bound that the plan or a full budget asked for.
     """
@@ -40,12 +42,17 @@ class Site:
     updates: int = 0
     partners: set[str] = field(default_factory=set)
     eps: float = 0.0
+    density: float = 1.0
+    values: float = 0.0
     error: float = 0.0
     loosened: float = 1.0
 
     def measure(self, values: Tensor) -> None:
         """Takes the scale of the values into the average."""
         wide = values.detach().to(torch.promote_types(values.dtype, torch.float32))
+        if self.need is not Need.NORM:
+            self.density = float(torch.count_nonzero(wide)) / max(1, values.numel())
+        self.values = self.density * values.numel()
         if self.need is Need.NORM:
             found = float(wide.std(correction=0))
         else:
@@ -85,7 +92,7 @@ class Site:
         if self.scale is None:  # nothing finite was seen yet
             return 0.0
         reach = self.reach if self.reach is not None else math.sqrt(3) * self.scale
-        return min(fraction * self.loosened * reach, self.scale)
+        return self.loosened * min(fraction * reach, self.scale)
 
     def is_loose(self, eps: float) -> bool:
         """Whether a bound needs dither."""

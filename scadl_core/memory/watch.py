@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Protocol
 
 import torch
@@ -42,7 +42,7 @@ class Gradients:
             saved: The tensors, still exact.
         """
         for site, tensor in saved:
-            energy, partner = energy_of(call, tensor, output), call.partner(tensor)
+            energy, partner = energy_of(call, tensor, output, site.density), call.partner(tensor)
             if energy is None or partner is None:
                 continue
             if partner.requires_grad and output.requires_grad:
@@ -98,22 +98,15 @@ class Block(TorchFunctionMode):
         self.packer, self.gradients, self.call = packer, gradients, NOWHERE
         self.counts: dict[str, int] = {}
         self.pending: list[tuple[Site, Tensor]] = []
-        self._opened = ExitStack()
 
-    def open(self) -> None:
-        """Begins to watch; raises RuntimeError inside of a transform of torch.func."""
-        with ExitStack() as stack:
-            stack.enter_context(
-                torch.autograd.graph.saved_tensors_hooks(
-                    lambda tensor: self.packer.pack(tensor, self), self.packer.unpack
-                )
-            )
-            stack.enter_context(self)
-            self._opened = stack.pop_all()
-
-    def close(self) -> None:
-        """Ends it."""
-        self._opened.close()
+    @contextmanager
+    def opened(self) -> Iterator[None]:
+        """Watches; raises RuntimeError inside of a transform of torch.func."""
+        hooks = torch.autograd.graph.saved_tensors_hooks(
+            lambda tensor: self.packer.pack(tensor, self), self.packer.unpack
+        )
+        with hooks, self:
+            yield
 
     def __torch_function__(
         self, function: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -26,15 +28,21 @@ class ActivationMemory(Callback):
     Args:
         world: The processes of the run.
         fraction: Of a gradient's norm that its error may reach.
+        budget: Bytes that saved tensors may take; see :mod:`scadl_core.memory.budget`.
+        blocks: Modules that may be computed again; see :mod:`scadl_core.memory.blocks`.
         every: Steps from one look at the gradients to the next.
         smallest: Elements; smaller tensors are kept as they are.
     """
 
     def __init__(
-        self, world: World, fraction: float = 0.01, every: int = 10, smallest: int = 1024
-    ) -> None:
+        self, world: World, fraction: float = 0.01, budget: str | float | None = None,
+        blocks: Sequence[str] = (), every: int = 10, smallest: int = 1024,
+    ) -> None:  # fmt: skip
         self.world = world
-        self.how = {"fraction": fraction, "every": every, "smallest": smallest}
+        self.make = partial(
+            CompressedActivations, fraction=fraction, budget=budget, blocks=blocks, every=every,
+            smallest=smallest,
+        )  # fmt: skip
         self.compressed: CompressedActivations | None = None
         self._is_open = False
         self._state: dict[str, Any] | None = None
@@ -43,9 +51,11 @@ class ActivationMemory(Callback):
 
     @property
     def totals(self) -> dict[str, float]:
-        """Means over the steps of this rank, and the most of any step."""
+        """Means over the steps of this rank, and the most of any step; what a plan computes again
+        is not saved at all, so without compression the most counts.
+        """
         steps = max(1.0, self._sums["steps"])
-        stored, raw = self._sums["stored"] / steps, self._sums["raw"] / steps
+        stored, raw = self._sums["stored"] / steps, self._sums["raw"]
         return {
             "memory/saved_bytes": stored,
             "memory/saved_bytes_uncompressed": raw,
@@ -56,7 +66,7 @@ class ActivationMemory(Callback):
 
     def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
         """The network is on its device."""
-        self.compressed = CompressedActivations(module, **self.how)  # type: ignore[arg-type]
+        self.compressed = self.make(module)
         if self._state is not None:
             self.compressed.load_state_dict(self._state)
 
@@ -77,7 +87,7 @@ class ActivationMemory(Callback):
         ledger = self.compressed.ledger
         self._sums["steps"] += 1
         self._sums["stored"] += ledger.peak
-        self._sums["raw"] += ledger.peak_raw
+        self._sums["raw"] = max(self._sums["raw"], ledger.peak_raw)
         self._sums["most"] = max(self._sums["most"], ledger.peak)
         self._sums["seconds"] += ledger.seconds
         self._lines = ledger.lines
