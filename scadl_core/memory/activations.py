@@ -14,7 +14,7 @@ import threading
 import weakref
 import zlib
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from itertools import chain
 from types import TracebackType
 from typing import Any
@@ -24,11 +24,13 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from scadl_core.compress import Absolute, Bound, PointwiseRelative, Relative
+from scadl_core.compress.blockscaled import BITS
 from scadl_core.errors import ActivationError
 from scadl_core.memory import boxes
 from scadl_core.memory.blocks import find_blocks
 from scadl_core.memory.boxes import Box, Coded, Form, Kept, Nonzero, Payload
 from scadl_core.memory.budget import parse_budget
+from scadl_core.memory.compiled import inlined_hooks, is_compiled
 from scadl_core.memory.control import Control
 from scadl_core.memory.ledger import Ledger, is_gone, weak
 from scadl_core.memory.operations import NOWHERE, Call, Need, in_checkpoint, need_of
@@ -57,6 +59,8 @@ class CompressedActivations:
     without hooks, to the bit. Parameters, buffers, their views and casts are left alone, and so are
     small tensors. Not seen are tensors that a custom function hangs on its context instead of
     saving them. In other threads than the one that entered nothing is compressed: enter in each.
+    In a module that ``torch.compile`` made, values are quantised to ``bits`` by a codec that it can
+    trace; the account sees nothing there, and neither fraction nor budget counts.
 
     Args:
         module: Whose parameters and buffers are held anyway.
@@ -69,6 +73,7 @@ class CompressedActivations:
         blocks: Modules that may be computed again, see
             :func:`scadl_core.memory.blocks.find_blocks`.
         encoder: Keeps values within a bound; by default ``scadl_core.compress``.
+        bits: Of a value in a compiled module: 2, 4 or 8.
         every: Steps from one look at the gradients to the next; the first ``every`` all look.
         smallest: Elements; smaller tensors are kept as they are.
         seed: Of the dither.
@@ -92,18 +97,22 @@ class CompressedActivations:
         budget: str | float | None = None,
         blocks: Sequence[str] = (),
         encoder: Encoder = boxes.coded,
+        bits: int = 8,
         every: int = 10,
         smallest: int = 1024,
         seed: int = 0,
     ) -> None:
         if not 0 <= fraction < 1:
             raise ActivationError(f"fraction: expected 0 or more and less than 1, got {fraction!r}")
+        if bits not in BITS:
+            raise ActivationError(f"bits: expected one of {BITS}, got {bits!r}")
         if every < 1 or smallest < 1:
             raise ActivationError(
                 f"every, smallest: expected 1 or more, got {every!r}, {smallest!r}"
             )
         self.module, self.fraction, self.bound, self.encoder = module, fraction, bound, encoder
         self.every, self.smallest, self.seed = every, smallest, seed
+        self.bits, self.is_compiled = bits, is_compiled(module)
         self.ledger = Ledger()
         self.sites: dict[str, Site] = {}
         self.step = 0
@@ -127,10 +136,9 @@ class CompressedActivations:
             self._refresh()
             self.is_watching = self.step < self.every or self.step % self.every == 0
             self.step += 1
-        block = Block(self, self._gradients)
         with ExitStack() as stack:
             try:
-                stack.enter_context(block.opened())
+                stack.enter_context(self._hooks())
             except RuntimeError as error:
                 raise ActivationError(_NO_TRANSFORMS) from error
             if self.control is not None:
@@ -147,6 +155,11 @@ class CompressedActivations:
         self._stack.pop().close()
         if isinstance(error, RuntimeError) and "saved tensor hooks" in str(error):
             raise ActivationError(_NO_TRANSFORMS) from error
+
+    def _hooks(self) -> AbstractContextManager[Any]:
+        if self.is_compiled:
+            return inlined_hooks(self.bits, self.smallest, self.seed)
+        return Block(self, self._gradients).opened()
 
     @property
     def _stack(self) -> list[ExitStack]:
