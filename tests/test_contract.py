@@ -61,7 +61,17 @@ def test_the_same_words_in_every_app(app: App, workplace: Path) -> None:
     config = compose_run(app, [])
     require(config)
     words = [f"data.{word}" for word in ("path", "inputs", "target", "split", "weight")]
-    words += ["model", "optimizer", "solver", "trainer", "seed", "run.dir", "input", "output"]
+    words += [
+        "model",
+        "optimizer",
+        "memory",
+        "solver",
+        "trainer",
+        "seed",
+        "run.dir",
+        "input",
+        "output",
+    ]
     assert set(words) <= set(leaves(config))
     assert config.app == app.name
 

@@ -2,3 +2,4 @@
 
 from scadl_core.memory.accounting import AliveBytes as AliveBytes
 from scadl_core.memory.accounting import SavedBytes as SavedBytes
+from scadl_core.memory.activations import CompressedActivations as CompressedActivations

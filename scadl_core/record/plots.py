@@ -72,3 +72,24 @@ def confusion_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> No
         )
     figure.colorbar(image, label="share of the true class", shrink=0.8)
     figure.savefig(path, dpi=110)
+
+
+def activation_bars(kinds: dict[str, tuple[int, int]], path: Path) -> None:
+    """Draws what saved activations take, without and with compression.
+
+    Args:
+        kinds: Bytes without and with, by how the tensors are kept.
+        path: The PNG file to write.
+    """
+    names = sorted(kinds, key=lambda name: kinds[name][0])
+    figure = Figure(figsize=(8, 1.2 + 0.45 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    rows = np.arange(len(names))
+    for index, (label, colour) in enumerate((("uncompressed", "#b8c4d6"), ("kept", "#17733c"))):
+        values = [kinds[name][index] / 2**20 for name in names]
+        bars = axes.barh(rows + 0.2 - 0.4 * index, values, 0.4, label=label, color=colour)
+        axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+    axes.set_yticks(rows, names)
+    axes.set(xlabel="MiB a step")
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=110)

@@ -22,6 +22,7 @@ from scadl_core.record.plots import learning_curves
 from scadl_core.record.provenance import command_line, describe, fingerprints
 from scadl_core.record.report import write_report
 from scadl_core.record.runfolder import RunFolder, new_name, unfinished
+from scadl_core.workflow.activations import ActivationMemory
 from scadl_core.workflow.callbacks import Checkpoints, History, LineProgress, StopOnSignal
 from scadl_core.workflow.contracts import Source
 from scadl_core.workflow.interrupts import Interrupts
@@ -99,7 +100,8 @@ class _Run:
         provenance = self.provenance(source)
         task = make_task(self.config, facts, self.world)
         loaders: Loaders = build(self.config, "loader", seed=self.config.seed, world=self.world)
-        history = History(self.folder.history, self.world)
+        self.memory = self.activations()
+        history = History(self.folder.history, self.world, counts_saved=self.memory is None)
         identity = {"app": self.config.app, "facts": facts, "provenance": provenance}
         solver = self.solver(history, identity)
         self.try_optimizer(task)
@@ -120,6 +122,13 @@ class _Run:
         self.world.first(lambda: self.finish(task, source, metrics, provenance))
         say(self.world, f"report: {self.folder.report}")
         return metrics
+
+    def activations(self) -> ActivationMemory | None:
+        """What keeps activations compressed, if that is asked for."""
+        if "_target_" not in self.config.memory:
+            return None
+        memory: ActivationMemory = build(self.config, "memory", world=self.world)
+        return memory
 
     def try_optimizer(self, task: Task) -> None:
         """Finds a rate or a schedule that its class refuses before the run exists."""
@@ -162,6 +171,7 @@ class _Run:
             world=self.world,
             callbacks=[
                 *own,
+                *([self.memory] if self.memory else []),
                 history,
                 checkpoints,
                 StopOnSignal(self.interrupts, checkpoints),
@@ -184,6 +194,7 @@ class _Run:
         scores = {f"test/{name}": value for name, value in task.scores().items()}
         baseline = self.world.first(lambda: build(self.config, "baseline", source=source))
         totals = {**history.totals, "memory/peak_bytes": peak_bytes()}
+        totals |= self.memory.totals if self.memory else {}
         totals["comm/sent_bytes"] = sum(self.world.gather(totals["comm/sent_bytes"]))
         all_of_them = {**scores, **{f"baseline/{n}": v for n, v in baseline.items()}, **totals}
         return {name: value for name, value in all_of_them.items() if math.isfinite(value)}
@@ -212,6 +223,10 @@ class _Run:
             captions = build(self.config, "figures", task=task, source=source, folder=folder)
         learning_curves(self.folder.history, folder / "learning_curves.png")
         captions["learning_curves.png"] = "Loss and scores after each epoch."
+        tables = []
+        if self.memory is not None:
+            captions["activations.png"] = self.memory.draw(folder / "activations.png")
+            tables.append(self.memory.table())
         write_report(
             self.folder.report,
             self.config.app,
@@ -220,6 +235,7 @@ class _Run:
             source.report(),
             {folder / name: caption for name, caption in captions.items()},
             provenance,
+            tables,
         )
         write_json(self.folder.metrics, metrics)
         for mistake in mistakes:
