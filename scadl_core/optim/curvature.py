@@ -144,7 +144,7 @@ class Curvature:
             self._restart(group, names)
 
     def _begin(self, layer: Layer, name: str, damping: Tensor) -> None:
-        """What stands in until a first inversion succeeds: the factor taken for its mean diagonal."""
+        """Stands in until an inversion succeeds: the factor taken for its mean diagonal."""
         mean = self.averages.mean(layer, name).diagonal(dim1=-2, dim2=-1).mean(1)
         stand_in = self.inverses.view(layer, name)
         scale = torch.ones_like(mean) if self.values else 1 / (mean + damping)

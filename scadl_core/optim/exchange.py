@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
@@ -22,6 +22,7 @@ from scadl_core.optim.layers import Layer
 from scadl_core.optim.packing import pack, packed_size, split, unpack
 from scadl_core.optim.placement import place
 
+T = TypeVar("T")
 _BUCKET_BYTES = 25 * 2**20
 
 
@@ -243,6 +244,19 @@ class Exchange:
         row = self.placement.ranks_of_row(self.world.rank)
         for group, product in zip(groups, products, strict=True):
             self._broadcast(product, row[self.column(group.layers[0])], self._row)
+
+    def from_owner(self, value: T | None, layer: Layer, owner: int) -> T:
+        """A value of the owner of a layer, on every rank."""
+        if self.is_alone:
+            assert value is not None
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, owner, group=self._all, device=layer.device)
+        return box[0]  # type: ignore[return-value]
+
+    def report(self) -> dict[str, float]:
+        """Bytes sent by this rank, and how many full float32 factors would have been."""
+        return {"sent_bytes": self.world.traffic.sent_bytes}
 
     def _broadcast(self, values: Tensor, source: int, group: Any) -> None:
         if source == self.world.rank:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from math import sqrt
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -18,7 +19,45 @@ from torch.nn.functional import one_hot
 
 from scadl_core.errors import ConfigError
 
+if TYPE_CHECKING:
+    from scadl_core.optim.kfac import KFAC
+
 LIKELIHOODS = ("categorical", "bernoulli", "gaussian")
+
+
+def sample_fisher(
+    optimizer: KFAC, output: Tensor, likelihood: str, samples: int | None, weight: float | None
+) -> None:
+    """See :meth:`scadl_core.optim.KFAC.sample_fisher`."""
+    if weight is None:
+        weight = _weight(output, likelihood, optimizer.loss_reduction)
+    capture = optimizer.capture
+    generator = torch.Generator().manual_seed(capture.seed)
+    parameters = [p for layer in optimizer.layers.values() for p in layer.parameters]
+    capture.listens = True
+    for vector in output_gradients(output, likelihood, samples, generator):
+        torch.autograd.grad(
+            output,
+            parameters,
+            vector.view_as(output) * weight,
+            retain_graph=True,
+            allow_unused=True,
+        )
+        capture.end_pass()
+    capture.listens = False
+
+
+def _weight(output: Tensor, likelihood: str, reduction: str) -> float:
+    """With which the factors are those of the Gauss-Newton matrix of PyTorch's loss, whose mean is
+    over samples, positions and, but for classes, outputs.
+    """
+    if reduction == "sum":
+        return 1.0
+    outputs = output.shape[1] if output.dim() > 1 else 1
+    positions = output[0].numel() // outputs
+    elements = 1 if likelihood == "categorical" else outputs
+    terms = positions if reduction == "positions" else sqrt(positions)
+    return 1 / (len(output) * terms * sqrt(elements))
 
 
 def output_gradients(

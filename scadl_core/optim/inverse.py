@@ -34,10 +34,8 @@ def split_damping(mean_a: Tensor, mean_g: Tensor, damping: float) -> tuple[Tenso
         Of A and of G, each of the shape of its argument; where the numbers of groups differ (a
         diagonal), the means over groups decide.
     """
-    if mean_a.shape != mean_g.shape:
-        ratio = mean_a.mean() / mean_g.mean()
-    else:
-        ratio = mean_a / mean_g
+    same = mean_a.shape == mean_g.shape
+    ratio = mean_a / mean_g if same else mean_a.mean() / mean_g.mean()
     # A layer whose gradients are all zero has no G: the range keeps its inverse finite.
     pi = ratio.nan_to_num(1.0).sqrt().clamp(*_PI_RANGE)
     root = damping**0.5
@@ -106,10 +104,10 @@ def _eigh(stack: Tensor) -> tuple[Tensor, Tensor]:
 
         with cupy.cuda.ExternalStream(torch.cuda.current_stream(stack.device).cuda_stream):
             values, vectors = cupy.linalg.eigh(cupy.from_dlpack(stack.contiguous()))
-            return torch.from_dlpack(values), torch.from_dlpack(vectors)
+            return torch.utils.dlpack.from_dlpack(values), torch.utils.dlpack.from_dlpack(vectors)
     try:
         values, vectors = torch.linalg.eigh(stack)
-    except torch.linalg.LinAlgError:  # does not say which: all keep what they have
+    except RuntimeError:  # does not say which: all keep what they have
         return stack.new_full(stack.shape[:2], torch.nan), torch.full_like(stack, torch.nan)
     return values, vectors
 
@@ -155,4 +153,7 @@ def residual(
     else:
         solved = matrices @ ((matrices.mT @ z) / (values + damping[:, None])[:, :, None])
     left = z - stack @ solved - damping[:, None, None] * solved
-    return left.norm(dim=(1, 2)) / z.norm(dim=(1, 2))
+    far: Tensor = torch.linalg.vector_norm(left, dim=(1, 2)) / torch.linalg.vector_norm(
+        z, dim=(1, 2)
+    )
+    return far

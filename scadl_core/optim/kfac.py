@@ -23,18 +23,21 @@ from scadl_core.errors import ConfigError
 from scadl_core.optim.capture import Capture
 from scadl_core.optim.curvature import LADDER, Curvature, make_groups
 from scadl_core.optim.exchange import Exchange
+from scadl_core.optim.explain import Report, explain
+from scadl_core.optim.fisher import sample_fisher
 from scadl_core.optim.layers import Coverage, Layer, find_layers
 from scadl_core.optim.reduction import (
     CHECKED_SAMPLES,
     check_reduction_name,
+    compare_reduction,
     gradient_scale,
     softmax_normaliser,
     warn_of_normaliser,
 )
+from scadl_core.optim.state import load_state, save_state
 
 Schedule = float | Callable[[int], float]
 Period = int | Callable[[int], int]
-_APPROXIMATIONS = ("auto", "expand", "reduce")
 
 
 class KFAC(Optimizer):
@@ -47,15 +50,15 @@ class KFAC(Optimizer):
     Args:
         model: Whose layers are preconditioned; wrapped or compiled too.
         inner: An optimizer of the model's parameters, or what makes one from (parameters, lr=...);
-            by default SGD with momentum 0.9. Its learning rate is this optimizer's.
+            by default SGD with Nesterov momentum 0.9. Its learning rate is this optimizer's.
         lr: Of an inner optimizer that is made here.
         damping: Added to the Fisher matrix, in units of the squared gradient of the loss.
         decay: Of the averages of factors.
         factor_period: Steps between statistics; in the first ``burn_in`` steps each counts.
-        inverse_period: Steps between inversions; in the first ``burn_in`` steps at 1, 2, 4, ...
+        inverse_period: Steps between inversions.
         refresh_above: With a residual above it old inverses are renewed at those times, else kept;
             0 renews always.
-        burn_in: See above.
+        burn_in: Steps at the beginning, at whose end all is inverted besides.
         kl_clip: Bounds ``lr^2 g^T F^-1 g``, by which a step changes the model (Ba et al. 2017);
             None does not.
         approximation: Of weight sharing: "expand", "reduce", or "auto" (reduce for convolutions).
@@ -112,12 +115,8 @@ class KFAC(Optimizer):
         self.inner = _make_inner(inner, model, lr)
         super().__init__(self.inner.param_groups, self.inner.defaults)
         self._share()
-        if approximation not in _APPROXIMATIONS:
-            raise ConfigError(
-                f"approximation: expected one of {', '.join(_APPROXIMATIONS)}, got {approximation!r}"
-            )
-        if fisher not in ("empirical", "sampled"):
-            raise ConfigError(f"fisher: expected empirical or sampled, got {fisher!r}")
+        _check_choice("approximation", approximation, ("auto", "expand", "reduce"))
+        _check_choice("fisher", fisher, ("empirical", "sampled"))
         self.damping, self.decay, self.kl_clip = damping, decay, kl_clip
         self.factor_period, self.inverse_period = factor_period, inverse_period
         self.refresh_above, self.burn_in = refresh_above, burn_in
@@ -140,9 +139,11 @@ class KFAC(Optimizer):
         self.capture = Capture(self.coverage, positions, self.exchange.arrived)
         self.capture.listens = fisher == "empirical"
         self.exchange.listen(self.capture.tallies, model)
-        self._ready: set[str] = set()
+        self.ready: set[str] = set()
         self._flags: list[tuple[bool, list[str], Tensor]] = []
+        self._again: list[str] = []
         self._is_checked = fisher == "sampled"
+        self._skipped_on_device: Tensor | int = 0
         self._prepare()
 
     def _share(self) -> None:
@@ -158,7 +159,7 @@ class KFAC(Optimizer):
         self.capture.remembers = not self._is_checked
 
     @torch.no_grad()
-    def step(self, closure: Callable[[], Any] | None = None) -> Any:  # type: ignore[override]
+    def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Preconditions the gradients and takes the inner optimizer's step.
 
         Args:
@@ -186,6 +187,40 @@ class KFAC(Optimizer):
         self.capture.clear()
         self.inner.zero_grad(set_to_none)
 
+    def sample_fisher(
+        self,
+        output: Tensor,
+        likelihood: str = "categorical",
+        samples: int | None = 1,
+        weight: float | None = None,
+    ) -> None:
+        """Takes statistics of the Fisher matrix of the model, between forward and backward pass.
+
+        For ``fisher="sampled"``. Gradients of parameters are not touched.
+
+        Args:
+            output: (N, K, ...) of the model, with its graph.
+            likelihood: See :func:`scadl_core.optim.fisher.output_gradients`.
+            samples: Labels drawn from the model; None for the exact Fisher matrix, at the cost of
+                K backward passes.
+            weight: By what the loss multiplies that of one position, if it is not one of PyTorch's
+                with ``loss_reduction``.
+        """
+        if self.capture.is_on:
+            sample_fisher(self, output, likelihood, samples, weight)
+
+    def check_reduction(self, loss: Callable[[slice], Tensor], samples: int) -> float:
+        """Compares the curvature with gradients of single samples; warns when it is off by ten.
+
+        Args:
+            loss: The training loss of a slice of a batch.
+            samples: In that batch; 8 of them are used.
+
+        Returns:
+            tr(A) tr(G) over the mean squared gradient of a sample, summed over layers.
+        """
+        return compare_reduction(self, loss, min(samples, CHECKED_SAMPLES))
+
     def _check_reduction(self) -> None:
         seen = self.capture.seen_output
         if self._is_checked or seen is None:
@@ -201,15 +236,16 @@ class KFAC(Optimizer):
         """By what AMP has multiplied the loss, left on the device."""
         if self.scaler is None or self.fisher == "sampled":
             return None
-        return self.scaler.scale(torch.ones((), device=device))  # type: ignore[no-any-return]
+        scale: Tensor = self.scaler.scale(torch.ones((), device=device))
+        return scale
 
     def _take_statistics(self) -> None:
         tallies = self.capture.take()
         self._samples = max((tally.samples for tally in tallies.values()), default=0)
-        new = [name for name in self.layers if name not in self._ready]
+        new = [name for name in self.layers if name not in self.ready]
         if new:
             found = self.exchange.any([tallies[name].samples > 0 for name in new])
-            self._ready |= {name for name, is_there in zip(new, found, strict=True) if is_there}
+            self.ready |= {name for name, is_there in zip(new, found, strict=True) if is_there}
         terms = self.capture.last[1].positions if self.capture.last else 1
         parts = 1 if self.exchange.local_factors else self.exchange.world.size
         for name, totals in self.exchange.collect(tallies).items():
@@ -222,12 +258,12 @@ class KFAC(Optimizer):
 
     def _refresh(self, damping: float) -> None:
         """Inverts what is due: by the calendar, by the residual probe, or again after a failure."""
-        due = self._follow_up()
-        names = [name for name in self.layers if name in self._ready]
-        period = max(1, int(_at(self.inverse_period, self.steps)))
-        started = self.steps & (self.steps - 1) == 0 if self.steps < self.burn_in else False
+        due = self.pending()
+        self._again = []
+        names = [name for name in self.layers if name in self.ready]
+        period = self.period_of_inversion()
         new = [name for name in names if name not in self.curvature.started]
-        if started or (self.steps % period == 0 and not self.refresh_above):
+        if self.steps == self.burn_in or (self.steps % period == 0 and not self.refresh_above):
             due = names
         elif self.steps % period == 0:
             old = [name for name in names if name in self.curvature.started]
@@ -298,15 +334,79 @@ class KFAC(Optimizer):
                 (limit / (total.abs() + 1e-30)).sqrt().clamp(max=1.0).to(products[0].dtype),
             )
         for group, product in zip(self.groups, products, strict=True):
-            group.assign(product, lambda layer: layer.name in self._ready)
+            group.assign(product, lambda layer: layer.name in self.ready)
         return is_finite
 
     def _inner_step(self, is_finite: Tensor) -> None:
-        if bool(is_finite):
-            self.inner.step()
-            self.steps += 1
-        else:
+        if self.inner.defaults.get("fused"):  # skips by itself, and nobody waits for the device
+            self.inner.grad_scale, self.inner.found_inf = None, (~is_finite).float()  # type: ignore[attr-defined]
+            self._skipped_on_device = self._skipped_on_device + ~is_finite
+        elif not bool(is_finite):
             self.counters["skipped"] += 1
+            return
+        self.inner.step()
+        self.steps += 1
+
+    def report(self) -> dict[str, float]:
+        """What has happened so far: steps ``skipped`` for gradients that were not finite; factors
+        ``retried`` with more damping, ``kept`` from before, ``refreshed``; statistics ``refused``
+        by this rank; bytes this rank has sent, ``factor_ratio`` of full float32 matrices to what
+        was sent for factors.
+        """
+        refused = sum(int(n) for n in self.curvature.averages.refused.values())
+        skipped = self.counters["skipped"] + int(self._skipped_on_device)
+        return {**self.counters, "skipped": skipped, "refused": refused, **self.exchange.report()}
+
+    def explain(self) -> Report:
+        """What is preconditioned, by whom and at what price, and what is not."""
+        return explain(self)
+
+    def overlap(self, ddp: nn.Module) -> None:
+        """Sends statistics while the backward passes of this DistributedDataParallel go on; done by
+        itself when the optimizer is made from one.
+        """
+        self.exchange.listen(self.capture.tallies, ddp)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The inner optimizer's state, and under "kfac" all factors and inverses, which ranks that
+        have them send to all: every rank calls this.
+        """
+        return {**self.inner.state_dict(), "kfac": save_state(self)}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Goes on exactly where the state was saved, by any number of ranks.
+
+        Raises:
+            RunError: It is not the state of K-FAC on such a model.
+        """
+        rest = dict(state_dict)
+        load_state(self, rest.pop("kfac", None))
+        self.inner.load_state_dict(rest)
+        self._share()
+        self._prepare()
+
+    def pending(self) -> list[str]:
+        """Layers to be inverted at the next step, from what the last one found."""
+        self._again = list(dict.fromkeys([*self._again, *self._follow_up()]))
+        return list(self._again)
+
+    def resume(self, ready: Sequence[str], due: Sequence[str]) -> None:
+        """Takes over what :meth:`pending` and ``ready`` were."""
+        self.ready, self._again = set(ready), list(due)
+        self._flags.clear()
+
+    def period_of_inversion(self) -> int:
+        """Steps between inversions, at present."""
+        return max(1, int(_at(self.inverse_period, self.steps)))
+
+    def close(self) -> None:
+        """Removes the hooks from the model, which is then as it was."""
+        self.capture.close()
+
+
+def _check_choice(name: str, given: str, choices: Sequence[str]) -> None:
+    if given not in choices:
+        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {given!r}")
 
 
 def _at(schedule: Any, step: int) -> Any:
@@ -320,5 +420,5 @@ def _make_inner(
         return inner
     parameters = [p for p in model.parameters() if p.requires_grad]
     if inner is None:
-        return SGD(parameters, lr=lr, momentum=0.9)
+        return SGD(parameters, lr=lr, momentum=0.9, nesterov=True)
     return inner(parameters, lr=lr)

@@ -8,11 +8,15 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
 
 from scadl_core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from scadl_core.optim.kfac import KFAC
 
 REDUCTIONS = ("mean", "sum", "positions")
 CHECKED_SAMPLES = 8
@@ -88,19 +92,30 @@ def warn_if_off(ratio: float, told: str, what: str) -> None:
         )
 
 
-def mean_square(loss: Callable[[slice], Tensor], parameters: list[Tensor], samples: int) -> float:
-    """Mean over samples of the squared norm of their gradients.
-
-    Args:
-        loss: Of a slice of samples.
-        parameters: Whose gradients.
-        samples: How many are there.
-    """
-    total = 0.0
+def compare_reduction(optimizer: KFAC, loss: Callable[[slice], Tensor], samples: int) -> float:
+    """See :meth:`scadl_core.optim.KFAC.check_reduction`."""
+    parameters = [p for layer in optimizer.layers.values() for p in layer.parameters]
+    capture = optimizer.capture
+    before = capture.is_on, capture.listens
+    capture.clear()
+    capture.is_on = capture.listens = True
+    torch.autograd.grad(loss(slice(0, samples)), parameters, allow_unused=True)
+    terms = capture.last[1].positions if capture.last else 1
+    ours = 0.0
+    for tally in capture.take().values():
+        if tally.samples:
+            scale = gradient_scale(optimizer.loss_reduction, tally.samples, tally.rows, terms)
+            traces = {n: float(v.diagonal(dim1=-2, dim2=-1).sum()) for n, v in tally.sums.items()}
+            ours += traces["G"] * float(scale) * traces.get("A", samples) / samples
+    capture.clear()
+    capture.is_on = False
+    true = 0.0
     for n in range(samples):
         gradients = torch.autograd.grad(loss(slice(n, n + 1)), parameters, allow_unused=True)
-        total += sum(float(g.double().square().sum()) for g in gradients if g is not None)
-    return total / samples
+        true += sum(float(g.double().square().sum()) for g in gradients if g is not None) / samples
+    capture.is_on, capture.listens = before
+    warn_if_off(ours / true, optimizer.loss_reduction, f"the gradients of {samples} single samples")
+    return ours / true
 
 
 def warn_of_normaliser(found: float, told: str, samples: int, terms: int) -> None:

@@ -8,7 +8,7 @@ kernel flipped; so both share all below.
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -67,7 +67,8 @@ def _prepare(values: Tensor, axes: tuple[Axis, ...]) -> Tensor:
         steps = [max(1, axis.spread) for axis in axes]
         shape = [(s - 1) * step + 1 for s, step in zip(values.shape[2:], steps, strict=True)]
         apart = values.new_zeros(*values.shape[:2], *shape)
-        apart[(..., *(slice(None, None, step) for step in steps))] = values
+        where: Any = (..., *(slice(None, None, step) for step in steps))
+        apart[where] = values
         values = apart
     amounts = [n for axis in reversed(axes) for n in (axis.left, axis.right)]
     return pad(values, amounts, mode=axes[0].mode) if any(amounts) else values
@@ -87,7 +88,7 @@ class Conv(Layer):
     """
 
     def __init__(self, name: str, module: nn.Module, reduced: bool, max_size: int) -> None:
-        self.conv: nn.modules.conv._ConvNd = module  # type: ignore[assignment]
+        self.conv = cast(Any, module)
         super().__init__(name, module, reduced, self.conv.weight)
         self.is_transposed = isinstance(module, TRANSPOSED)
         self.groups, self.kernel = self.conv.groups, tuple(self.conv.kernel_size)
@@ -156,10 +157,10 @@ class Conv(Layer):
             view = axis.windows(view, dim + 2)
         chosen = pick(total, values.device, 0)
         if chosen is None:
-            patches = view.flatten(2, len(axes) + 1)
+            patches: Tensor = view.flatten(2, len(axes) + 1)
         else:
-            where = torch.unravel_index(chosen, shape)
-            patches = view[(slice(None), slice(None), *where)] * (total / len(chosen)) ** 0.5
+            where: Any = (slice(None), slice(None), *torch.unravel_index(chosen, shape))
+            patches = view[where] * (total / len(chosen)) ** 0.5
         if self.is_transposed:
             patches = patches.flip(tuple(range(3, patches.dim())))
         patches_NGITK = patches.reshape(len(values), self.groups, self.inputs, patches.shape[2], -1)
@@ -175,12 +176,12 @@ class Conv(Layer):
             chosen = pick(call.positions, gradient.device, 1)
             if chosen is not None:
                 rows_NOT = rows_NOT[:, :, chosen] * (call.positions / len(chosen)) ** 0.5
-        grouped = rows_NOT.to(self.dtype).unflatten(1, (self.groups, self.outputs))
+        grouped: Tensor = rows_NOT.to(self.dtype).unflatten(1, (self.groups, self.outputs))
         return grouped.permute(1, 0, 3, 2).flatten(1, 2)
 
     def matrix(self) -> Tensor:
         """(G, O, I), the bias in the last column."""
-        weight = self.conv.weight.grad
+        weight: Tensor | None = self.conv.weight.grad
         assert weight is not None
         if self.is_transposed:
             weight = weight.unflatten(0, (self.groups, self.inputs)).transpose(1, 2)
@@ -192,7 +193,7 @@ class Conv(Layer):
 
     def assign(self, matrix_GOI: Tensor) -> None:
         """See :meth:`Layer.assign`."""
-        weight = self.conv.weight.grad
+        weight: Tensor | None = self.conv.weight.grad
         assert weight is not None
         size = matrix_GOI.shape[2] - (self.bias is not None)
         values = matrix_GOI[:, :, :size].unflatten(2, (self.inputs, *self.kernel))

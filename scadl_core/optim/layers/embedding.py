@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import torch
 from torch import Tensor, nn
 
@@ -21,13 +23,14 @@ class Embedding(Layer):
     def __init__(self, name: str, module: nn.Embedding, max_size: int) -> None:
         super().__init__(name, module, False, module.weight)
         self.table = module
+        self.weight = cast(nn.Parameter, module.weight)
         self.input_side = Side(module.num_embeddings, 1, is_diagonal=True)
         self.gradient_side = Side.of(1, module.embedding_dim, max_size)
 
     @property
     def parameters(self) -> tuple[nn.Parameter, ...]:
         """The table."""
-        return (self.table.weight,)
+        return (self.weight,)
 
     def observe(self, inputs: Tensor, output: Tensor, pick: Picker) -> Call:
         """See :meth:`Layer.observe`; inputs are entry numbers of any shape (N, ...)."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, cast
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F  # noqa: N812
@@ -21,7 +23,7 @@ class Norm(Layer):
     """
 
     def __init__(self, name: str, module: nn.Module) -> None:
-        self.norm: nn.LayerNorm = module  # type: ignore[assignment]
+        self.norm = cast(Any, module)
         super().__init__(name, module, True, self.norm.weight)
         bias = self.norm.bias
         self.bias = bias if bias is not None and bias.requires_grad else None
@@ -34,12 +36,11 @@ class Norm(Layer):
         return (self.norm.weight,) if self.bias is None else (self.norm.weight, self.bias)
 
     def _normalised(self, inputs: Tensor) -> Tensor:
-        norm: nn.Module = self.norm
+        norm = self.norm
         if isinstance(norm, nn.LayerNorm):
             return F.layer_norm(inputs, norm.normalized_shape, eps=norm.eps)
         if isinstance(norm, nn.GroupNorm):
             return F.group_norm(inputs, norm.num_groups, eps=norm.eps)
-        assert isinstance(norm, nn.modules.batchnorm._BatchNorm)
         return F.batch_norm(inputs, None, None, training=True, eps=norm.eps)
 
     def _per_sample(self, values: Tensor) -> Tensor:

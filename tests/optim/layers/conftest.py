@@ -15,7 +15,9 @@ from scadl_core.optim.layers import Layer
 Factors = dict[str, Tensor]
 
 
-def oracle(layer: Layer, module: nn.Module, inputs: Tensor, upstream: Tensor, reduced: bool) -> Factors:
+def oracle(
+    layer: Layer, module: nn.Module, inputs: Tensor, upstream: Tensor, reduced: bool
+) -> Factors:
     """A and G from the derivative of every single output by the parameters.
 
     ``y[n, o, t] = sum_i W[o, i] a[n, t, i]``, so the derivative by W[o] is the row a[n, t].
@@ -59,7 +61,9 @@ def check_factors(make_plain: Callable[..., KFAC]) -> Callable[..., KFAC]:
     ``check_factors(module, inputs, reduced)`` for a module with outputs (N, O, ...).
     """
 
-    def check(module: nn.Module, inputs: Tensor, reduced: bool, channels_last: bool = False) -> KFAC:
+    def check(
+        module: nn.Module, inputs: Tensor, reduced: bool, channels_last: bool = False
+    ) -> KFAC:
         optimizer = make_plain(module, approximation="reduce" if reduced else "expand", damping=0.3)
         output = module(inputs)
         weights = torch.randn_like(output) / len(output)
@@ -79,11 +83,16 @@ def check_factors(make_plain: Callable[..., KFAC]) -> Callable[..., KFAC]:
         expected = oracle(layer, _Moved(moved), inputs, upstream, reduced and layer.reduced)
         for name, value in expected.items():
             torch.testing.assert_close(
-                _dense(optimizer, layer, name), value, rtol=1e-9, atol=1e-12, msg=lambda m: f"{name}: {m}"
+                _dense(optimizer, layer, name),
+                value,
+                rtol=1e-9,
+                atol=1e-12,
             )
         for p, moved_by in zip(layer.parameters, step, strict=True):
             p.grad = moved_by
-        torch.testing.assert_close(layer.matrix(), solve(expected, gradient, 0.3), rtol=1e-8, atol=1e-12)
+        torch.testing.assert_close(
+            layer.matrix(), solve(expected, gradient, 0.3), rtol=1e-8, atol=1e-12
+        )
         return optimizer
 
     return check

@@ -30,8 +30,8 @@ CASES: dict[str, tuple[type[nn.Module], tuple[int, ...], dict[str, Any], tuple[i
     "3d": (nn.Conv3d, (2, 2, 2), {"padding": (0, 1, 0)}, (3, 2, 3)),
     "transposed": (nn.ConvTranspose2d, (2, 3, 3), {"stride": 2, "padding": 1}, (3, 2)),
     "transposed, output padded": (
-        nn.ConvTranspose2d, (2, 2, 3), {"stride": (3, 2), "padding": (2, 0), "output_padding": 1, "dilation": (1, 2)},
-        (2, 3),
+        nn.ConvTranspose2d, (2, 2, 3),
+        {"stride": (3, 2), "padding": (2, 0), "output_padding": 1, "dilation": (1, 2)}, (2, 3),
     ),
     "transposed, grouped": (nn.ConvTranspose1d, (4, 6, 3), {"groups": 2, "stride": 2}, (4,)),
     "transposed, cut": (nn.ConvTranspose1d, (2, 2, 2), {"padding": 2}, (6,)),
