@@ -18,6 +18,7 @@ from scadl_core.comm import World
 from scadl_core.config.build import build
 from scadl_core.errors import ConfigError, RunError, ScadlError
 from scadl_core.files import write_json
+from scadl_core.optim import KFAC
 from scadl_core.record.plots import learning_curves
 from scadl_core.record.provenance import command_line, describe, fingerprints
 from scadl_core.record.report import write_report
@@ -132,9 +133,11 @@ class _Run:
 
     def try_optimizer(self, task: Task) -> None:
         """Finds a rate or a schedule that its class refuses before the run exists."""
-        optimizer = build(self.config, "optimizer")(task.parameters())
+        optimizer = task.new_optimizer()
         if self.config.get("schedule"):
             build(self.config, "schedule")(optimizer=optimizer, total_steps=1)
+        if isinstance(optimizer, KFAC):
+            optimizer.close()
 
     def provenance(self, source: Source) -> dict[str, Any]:
         """Where this run comes from."""
