@@ -16,10 +16,12 @@ in the app's configuration and built by :func:`scadl_core.config.build.build`:
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from scadl_core.record.datareport import DataReport
 
@@ -40,6 +42,17 @@ class Samples(Protocol):
         Returns:
             Arrays by name; those of several samples are stacked to a batch.
         """
+
+
+@runtime_checkable
+class Batches(Samples, Protocol):
+    """Samples of a split that are read together, as they are small and lie in blocks of files."""
+
+    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """All samples shuffled, such that reading them in turn touches few blocks at a time."""
+
+    def batch(self, indices: Sequence[int]) -> dict[str, NDArray[Any]]:
+        """Some samples, stacked in the order of ``indices``."""
 
 
 class Source(Protocol):
