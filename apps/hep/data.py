@@ -100,6 +100,7 @@ class HEPData:
         given: dict[str, Any] = {"inputs": inputs, "target": target, "classes": classes}
         given |= {"constituents": constituents, "derived": derived, "selection": selection}
         given |= {"weight": weight, "reweight": reweight, "fixed": fixed, "tree": tree}
+        given |= {"monitor": monitor}
         if weaver:
             given |= read_weaver(Path(weaver))
         self.settings = given if weaver else {}
@@ -108,7 +109,7 @@ class HEPData:
         check_split(self.split)
         if standardise not in STANDARDS:
             raise ConfigError(f"data.standardise={standardise}{nearest(standardise, STANDARDS)}")
-        of, monitor, target = given["inputs"], monitor or {}, given["target"]
+        of, monitor, target = given["inputs"], given["monitor"] or {}, given["target"]
         of = of if isinstance(of, Mapping) else {"flat": of}
         known = {"particles", "flat"}
         if wrong := [it for it in of if it not in known] or (not any(of.values()) and ["nothing"]):

@@ -9,7 +9,7 @@ Suffixes: R row, K class, T threshold.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -100,6 +100,21 @@ def discriminant(found: Scored, signal: int, background: int = 0) -> tuple[Score
     return pair, p_R / np.maximum(p_R + q_R, 1e-300)
 
 
+def signal_roc(found: Scored, signal: int) -> tuple[Floats, Floats, Floats]:
+    """The ROC curve of a class against the first, see :func:`roc`."""
+    pair, score_R = discriminant(found, signal)
+    return roc(pair.label_R == signal, score_R, pair.weight_R)
+
+
+def rejections(found: Scored, classes: Sequence[str]) -> Iterator[tuple[str, float, float, float]]:
+    """Signal, its efficiency, rejection of the first class, and the error of that."""
+    rows = effective(found.weight_R[found.label_R == 0])
+    for signal, name in list(enumerate(classes))[1:]:
+        curve = signal_roc(found, signal)
+        for wanted in EFFICIENCIES:
+            yield name, wanted, *rejection(at_efficiency(curve, wanted)[0], rows)
+
+
 def pair_aucs(found: Scored, classes: Sequence[str]) -> dict[str, float]:
     """``auc_<a>_<b>`` of each pair: the mean of both classes' probabilities as a score (Hand and
     Till 2001, doi:10.1023/A:1010920819831), and of all pairs ``auc_macro``.
@@ -135,9 +150,8 @@ def mass_sculpting(found: Scored, signal: int, wanted: float = 0.5) -> float:
     threshold of a signal efficiency: 0 where the score does not know the mass.
     """
     pair, score_R = discriminant(found, signal)
-    is_signal_R = pair.label_R == signal
-    _, threshold = at_efficiency(roc(is_signal_R, score_R, pair.weight_R), wanted)
-    known_R = ~is_signal_R & np.isfinite(pair.mass_R)
+    _, threshold = at_efficiency(signal_roc(found, signal), wanted)
+    known_R = (pair.label_R != signal) & np.isfinite(pair.mass_R)
     if not known_R.any() or np.isnan(threshold):
         return np.nan
     mass_R, weight_R = pair.mass_R[known_R], pair.weight_R[known_R]
@@ -169,13 +183,12 @@ def scores(found: Scored, classes: Sequence[str]) -> dict[str, float]:
     arXiv:1706.04599, eq. 3).
     """
     named = {"accuracy": accuracy(found), **pair_aucs(found, classes)}
+    for name, wanted, value, error in rejections(found, classes):
+        key = f"rejection_{name}_at_{wanted * 100:.0f}"
+        named |= {key: value, f"{key}_error": error}
     rows = effective(found.weight_R[found.label_R == 0])
     for signal, name in list(enumerate(classes))[1:]:
-        pair, score_R = discriminant(found, signal)
-        curve = roc(pair.label_R == signal, score_R, pair.weight_R)
-        for wanted in EFFICIENCIES:
-            key = f"rejection_{name}_at_{wanted * 100:.0f}"
-            named[key], named[f"{key}_error"] = rejection(at_efficiency(curve, wanted)[0], rows)
+        curve = signal_roc(found, signal)
         named[f"sic_{name}"] = float(np.fmax.reduce(significance(curve, rows)))
         named[f"mass_js_{name}"] = mass_sculpting(found, signal)
     weight, probability, right = calibration(found).T

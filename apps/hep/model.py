@@ -66,7 +66,7 @@ class DeepSets(nn.Module):
         joined = torch.cat([features_BPF, zeros_BPG, mask_BP1], 2)
         if not flat_BG.shape[1]:
             return joined
-        zeros_BF = flat_BG.new_zeros((len(flat_BG), features_BPF.shape[2]))
+        zeros_BF = flat_BG.new_zeros((flat_BG.shape[0], features_BPF.shape[2]))
         row_BC = torch.cat([zeros_BF, flat_BG, torch.ones_like(flat_BG[:, :1])], 1)
         return torch.cat([joined, row_BC[:, None]], 1)
 

@@ -119,13 +119,16 @@ def _reading(place: str) -> Iterator[None]:
         ) from None
 
 
-def open_tables(path: Path, trees: Sequence[str], wanted: Callable[[Table], bool]) -> list[Table]:
+def open_tables(
+    path: Path, trees: Sequence[str], wanted: Callable[[Table], bool], strict: bool = True
+) -> list[Table]:
     """The tables of a file that are meant.
 
     Args:
         path: The file.
         trees: Their names; none given: the only one, or the only one of which ``wanted`` is true.
         wanted: Whether a table has what is needed.
+        strict: Whether several are a mistake.
 
     Raises:
         DataError: The file cannot be read or has no such table, or it is not clear which is meant.
@@ -143,7 +146,7 @@ def open_tables(path: Path, trees: Sequence[str], wanted: Callable[[Table], bool
         tables = [make() for make in known.values()]
     if len(tables) > 1:
         tables = [table for table in tables if wanted(table)] or tables
-    if len(tables) > 1:
+    if len(tables) > 1 and strict:
         names = ", ".join(f"{it.tree} ({it.num_rows} rows)" for it in tables[:8])
         raise DataError(f"{path}: holds several trees: {names}; choose with data.tree=NAME")
     return tables

@@ -5,16 +5,17 @@ Suffixes: B row of a batch, P constituent, F feature, G feature of a row, K clas
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
 from apps.hep.metrics import Scored, accuracy, pair_aucs, scores
+from scadl_core.workflow.contracts import Exportable
 from scadl_core.workflow.task import Task
 
 INPUTS = ("features_BPF", "mask_BP", "points_BPD", "vectors_BPD", "flat_BG")
@@ -43,11 +44,24 @@ class Classification(Task):
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Logits, shape (B, K), of inputs as the files have them, in the order of ``INPUTS``."""
-        features_BPF, mask_BP, points_BPD, vectors_BPD, flat_BG = inputs
-        features_BPF = standardised(features_BPF, self.standard_particles)
-        features_BPF = features_BPF * mask_BP[..., None]
-        flat_BG = standardised(flat_BG, self.standard_flat)
-        return self.network(features_BPF, mask_BP, points_BPD, vectors_BPD, flat_BG)
+        return logits(self.network, self.standard_particles, self.standard_flat, inputs)
+
+    def exportable(self) -> Exportable:
+        """Network and standardisation in one; the description has the formulas of the inputs."""
+        recipe, counts = self.facts["recipe"], self.facts["model"]
+        length = recipe["length"] if recipe["particles"] else 0
+        sizes = {"features_BPF": "particles", "points_BPD": "points", "vectors_BPD": "vectors"}
+        shapes = {name: (2, length, counts[f"num_{of}"]) for name, of in sizes.items()}
+        shapes |= {"mask_BP": (2, length), "flat_BG": (2, counts["num_flat"])}
+        inputs = {name: torch.zeros(shapes[name]) for name in INPUTS}
+        inputs["mask_BP"] = torch.ones(shapes["mask_BP"], dtype=torch.bool)
+        about = {
+            "classes": self.facts["classes"],
+            "recipe": recipe,
+            "order": "constituents of the largest recipe.order first, or as the file has them",
+            "padding": "zeros, with mask_BP false; what is missing is NaN",
+        }
+        return Exportable(Scores(self).to("cpu"), inputs, "probability_BK", about)
 
     def _logits(self, batch: Mapping[str, Tensor]) -> Tensor:
         return self(*(batch[name] for name in INPUTS))
@@ -124,6 +138,30 @@ class Classification(Task):
             logits_BK = self(*(it.to(self.device) for it in inputs))
             found.append(logits_BK.softmax(1).float().cpu().numpy())
         return np.concatenate(found)
+
+
+class Scores(nn.Module):
+    """From inputs as the files have them to probabilities, for other programs."""
+
+    def __init__(self, task: Classification) -> None:
+        super().__init__()
+        self.network = task.network
+        self.register_buffer("standard_particles", task.standard_particles)
+        self.register_buffer("standard_flat", task.standard_flat)
+
+    def forward(self, *inputs: Tensor) -> Tensor:
+        """Shape (B, K), of inputs in the order of ``INPUTS``."""
+        return logits(self.network, self.standard_particles, self.standard_flat, inputs).softmax(1)
+
+
+def logits(
+    network: nn.Module, particles_F4: Tensor, flat_G4: Tensor, inputs: Sequence[Tensor]
+) -> Tensor:
+    """Shape (B, K), of inputs as the files have them, by the standards of both kinds."""
+    features_BPF, mask_BP, points_BPD, vectors_BPD, flat_BG = inputs
+    features_BPF = standardised(features_BPF, particles_F4) * mask_BP[..., None]
+    flat_BG = standardised(flat_BG, flat_G4)
+    return network(features_BPF, mask_BP, points_BPD, vectors_BPD, flat_BG)
 
 
 def standardised(values: Tensor, standard_F4: Tensor) -> Tensor:

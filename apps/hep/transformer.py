@@ -71,7 +71,7 @@ class ParticleTransformer(nn.Module):
         bias_BHPP = self.pairs(in_common(vectors_BPD)).permute(0, 3, 1, 2) + closed_B11P
         for block in self.blocks:
             hidden_BPC = block(hidden_BPC, hidden_BPC, bias_BHPP)
-        token_B1C = self.token.expand(len(mask_BP), -1, -1)
+        token_B1C = self.token.expand(mask_BP.shape[0], -1, -1)
         seen_BPC = torch.cat([token_B1C, hidden_BPC], 1)  # itself, where there is nothing else
         token_B1C = self.read(token_B1C, seen_BPC, functional.pad(closed_B11P, (1, 0)))
         return self.head(torch.cat([self.norm(token_B1C[:, 0]), flat_BG], 1))

@@ -10,6 +10,7 @@ in the app's configuration and built by :func:`scadl_core.config.build.build`:
 * ``predict``: called with ``task`` (whose ``facts`` say what it has to know), ``inputs`` (paths or
   patterns), ``output`` (a file, or a folder in which to name one) and ``provenance``; returns the
   path it wrote.
+  With an argument ``world``, every rank calls it, and the first writes.
 * ``figures``: called with ``task``, ``source``, ``folder``; writes PNG files, and tables and the
   like that the report links, and returns their captions by file name.
 """
@@ -17,11 +18,13 @@ in the app's configuration and built by :func:`scadl_core.config.build.build`:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from scadl_core.record.datareport import DataReport
 
@@ -83,3 +86,20 @@ class Source(Protocol):
 
     def files(self) -> list[Path]:
         """Every file that is read, for the fingerprint."""
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """What a task offers to :func:`scadl_core.workflow.export.export`.
+
+    Attributes:
+        module: From the inputs, in order, to one output.
+        inputs: Examples by name; their first dimension is that of samples, and free.
+        output: The name of what comes out.
+        description: How the inputs are made from a user's files, in plain values.
+    """
+
+    module: nn.Module
+    inputs: dict[str, Tensor]
+    output: str
+    description: dict[str, Any]
