@@ -353,18 +353,18 @@ class HEPSamples:
         chunks = rng.permutation(np.flatnonzero(self._rows_C))
         chunk_bytes = self._data.survey["nbytes"][0] / len(self._rows_C)
         held = max(1, int(0.7 * self._data._room_bytes / chunk_bytes))
-        pools = [chunks[start : start + held] for start in range(0, len(chunks), held)]
-        return np.concatenate([self._dealt(pool, rng) for pool in pools])
-
-    def _dealt(self, pool: NDArray, rng: np.random.Generator) -> NDArray[np.int64]:
-        """The rows of some chunks, shuffled; every LANES-th from the same few of them."""
-        lanes = []
-        for chunks in (pool[lane::LANES] for lane in range(min(LANES, len(pool)))):
-            ids = [self._first_C[it] + np.arange(self._rows_C[it]) for it in chunks]
-            lanes.append(rng.permutation(np.concatenate(ids)))
-        even = min(map(len, lanes))
-        rest = np.concatenate([lane[even:] for lane in lanes])
-        return np.concatenate([np.stack([lane[:even] for lane in lanes], 1).ravel(), rest])
+        lanes = min(LANES, 1 << int(np.log2(min(held, len(chunks)))))
+        dealt, left = [], [np.zeros(0, np.int64)] * lanes
+        for start in range(0, len(chunks), held):
+            for lane in range(lanes):  # every lanes-th row is of the same few chunks
+                mine = chunks[start : start + held][lane::lanes]
+                rows = [self._first_C[it] + np.arange(self._rows_C[it]) for it in mine]
+                more = rng.permutation(np.concatenate([*rows, np.zeros(0, np.int64)]))
+                left[lane] = np.concatenate([left[lane], more])
+            even = min(map(len, left))
+            dealt.append(np.stack([it[:even] for it in left], 1).ravel())
+            left = [it[even:] for it in left]
+        return np.concatenate([*dealt, rng.permutation(np.concatenate(left))])
 
     def read(self, index: int, rng: np.random.Generator | None) -> dict[str, Any]:
         """One row; nothing is drawn, as nothing is augmented."""

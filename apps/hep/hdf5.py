@@ -38,7 +38,7 @@ class _Place:
     is_list: bool = False
 
 
-def tables(path: Path) -> Iterator[tuple[str, int, list[int], dict[str, str]]]:
+def tables(path: Path) -> Iterator[tuple[str, Any]]:
     """The rows of the longest dataset, and all that is as long."""
     with h5py.File(path, "r") as file:
         places = _places(file)
@@ -47,7 +47,7 @@ def tables(path: Path) -> Iterator[tuple[str, int, list[int], dict[str, str]]]:
         kinds = {name: _kind(file[it.dataset], it) for name, it in places.items()
                  if lengths[name] == rows}  # fmt: skip
     if kinds:
-        yield "", rows, [*range(0, rows, CLUSTER_ROWS), rows], kinds
+        yield "", lambda: (rows, [*range(0, rows, CLUSTER_ROWS), rows], kinds)
 
 
 def read(table: Table, names: Sequence[str], start: int, stop: int) -> dict[str, Any]:

@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from apps.hep.tables import Table
 
 
-def tables(path: Path) -> Iterator[tuple[str, int, list[int], dict[str, str]]]:
+def tables(path: Path) -> Iterator[tuple[str, Any]]:
     """The one table of a file, cut at its row groups."""
     with pq.ParquetFile(path) as file:
         sizes = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
         kinds = {field.name: str(field.type) for field in file.schema_arrow}
-    yield "", sum(sizes), list(accumulate(sizes, initial=0)), kinds
+    yield "", lambda: (sum(sizes), list(accumulate(sizes, initial=0)), kinds)
 
 
 def read(table: Table, names: Sequence[str], start: int, stop: int) -> dict[str, Any]:
@@ -35,7 +35,7 @@ def read(table: Table, names: Sequence[str], start: int, stop: int) -> dict[str,
     ]
     first = table.bounds[groups[0]] if groups else 0
     found = _groups(table.path, table.path.stat().st_mtime_ns, os.getpid(), *groups, names=names)
-    rows = found.slice(start - first, stop - start)
+    rows = found.take(np.arange(start - first, stop - first))  # awkward forgets a slice's nulls
     return {name: _filled(ak.from_arrow(rows[name])) for name in names}
 
 

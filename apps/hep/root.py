@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Callable, Iterator, Sequence
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,18 +14,21 @@ import uproot
 if TYPE_CHECKING:
     from apps.hep.tables import Table
 
+# Gives the number of rows, the bounds of clusters, and the type of each branch.
+About = Callable[[], tuple[int, list[int], dict[str, str]]]
 CLASSES = ("TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple")
 MOST_OPEN = 8  # files a process keeps open
 
 
-def tables(path: Path) -> Iterator[tuple[str, int, list[int], dict[str, str]]]:
-    """Name, number of rows, bounds of clusters and types of each tree, of its latest cycle."""
+def tables(path: Path) -> Iterator[tuple[str, About]]:
+    """The trees of a file: the name of each, and what describes it; a name without a cycle means
+    the latest.
+    """
     with uproot.open(path, object_cache=None, array_cache=None) as file:
-        classes = file.classnames(cycle=False)
-        names = [name for name, kind in classes.items() if kind in CLASSES]
-    for name in names:
+        cycles = [name for name, kind in file.classnames().items() if kind in CLASSES]
+    for name in dict.fromkeys(it for key in cycles for it in (key.partition(";")[0], key)):
         if not name.rpartition("/")[2].startswith("##"):  # of ATLAS, about the file itself
-            yield name, *_about(path, name)
+            yield name, partial(_about, path, name)
 
 
 def _about(path: Path, name: str) -> tuple[int, list[int], dict[str, str]]:

@@ -126,7 +126,8 @@ def open_tables(
 
     Args:
         path: The file.
-        trees: Their names; none given: the only one, or the only one of which ``wanted`` is true.
+        trees: Their names, with a cycle (``Events;1``) for another than the latest; none given: the
+            only one, or the only one of which ``wanted`` is true.
         wanted: Whether a table has what is needed.
         strict: Whether several are a mistake.
 
@@ -134,16 +135,16 @@ def open_tables(
         DataError: The file cannot be read or has no such table, or it is not clear which is meant.
     """
     with _reading(str(path)):
-        known = {name: partial(Table, path, name, *about)
-                 for name, *about in FORMATS[path.suffix.lower()].tables(path)}  # fmt: skip
+        known = dict(FORMATS[path.suffix.lower()].tables(path))
+        latest = [name for name in known if ";" not in name]
         if not known:
             raise DataError(f"{path}: holds no table (a TTree or an RNTuple)")
-        if trees:
-            chosen = [name for name in trees if name in known]
-            if not chosen:
-                raise DataError(f"{path}: has no tree {trees[0]!r}{nearest(trees[0], known)}")
-            return [known[name]() for name in chosen]
-        tables = [make() for make in known.values()]
+        chosen = [name for name in trees if name in known] if trees else latest
+        if not chosen:
+            raise DataError(f"{path}: has no tree {trees[0]!r}{nearest(trees[0], latest)}")
+        tables = [Table(path, name, *known[name]()) for name in chosen]
+    if trees:
+        return tables
     if len(tables) > 1:
         tables = [table for table in tables if wanted(table)] or tables
     if len(tables) > 1 and strict:
