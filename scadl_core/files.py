@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -101,6 +102,28 @@ def written_aside(path: Path) -> Iterator[Path]:
         _sync(path.parent)
     finally:
         aside.unlink(missing_ok=True)
+
+
+@contextmanager
+def folder_aside(path: Path) -> Iterator[Path]:
+    """Gives an empty folder beside the wanted one; on success renames it into place.
+
+    Args:
+        path: Where the folder shall be. Folders above it are made.
+
+    Yields:
+        A folder to write to. It is dropped where another process was faster, and wrote the same.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
+        aside = Path(scratch) / path.name
+        aside.mkdir()
+        yield aside
+        try:
+            aside.rename(path)
+        except OSError:
+            if not path.is_dir():
+                raise
 
 
 def write_text(path: Path, text: str) -> None:

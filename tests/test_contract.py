@@ -34,12 +34,13 @@ SMALL = {
         "data.sample.longitudes=48",
         "model.width=4",
         "figures.num_samples=1",
-    )
+    ),
+    "hep": ("data.sample.train_jets=400", "data.sample.test_jets=200"),
 }
 SHORT = ("debug=smoke", "trainer.accelerator=cpu", "loader.batch_size=4")
 PROMISED = {
     "climate": ("iou_tropical_cyclone", "iou_atmospheric_river"),
-    "hep": ("auc_macro",),
+    "hep": ("auc_macro", "accuracy"),
     "remote_sensing": ("psnr", "sam"),
     "graphs": ("accuracy",),
 }

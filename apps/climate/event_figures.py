@@ -176,21 +176,3 @@ def _draw_errors(survey: Survey, path: Path) -> None:
     far.set_xlabel("distance between the centres (km)")
     off.set_xlabel(f"{kind} {variable}: prediction less labels ({unit or 'unit unknown'})")
     figure.savefig(path, dpi=110)
-
-
-def draw_reliability(sums_KN3: NDArray[np.float64], classes: Sequence[str], path: Path) -> None:
-    """A reliability diagram: forecast probability against observed frequency, by class."""
-    figure = Figure(figsize=(6, 5.5), layout="constrained")
-    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
-    upper.plot([0, 1], [0, 1], color="grey", linewidth=1, linestyle=":", label="perfect")
-    edges = np.linspace(0, 1, sums_KN3.shape[1] + 1)
-    for number, (name, sums_N3) in enumerate(zip(classes, sums_KN3, strict=True)):
-        colour = COLOURS[(number - 1) % len(COLOURS)] if number else "#555555"
-        area_N, probability_N, true_N = sums_N3[sums_N3[:, 0] > 0].T
-        style = {"color": colour, "markersize": 4, "label": name.replace("_", " ")}
-        upper.plot(probability_N / area_N, true_N / area_N, "o-", **style)
-        lower.stairs(sums_N3[:, 0] / max(area_N.sum(), np.finfo(float).tiny), edges, color=colour)
-    upper.set_ylabel("observed frequency")
-    upper.legend(frameon=False, fontsize=8)
-    lower.set(yscale="log", xlabel="forecast probability", ylabel="share of area")
-    figure.savefig(path, dpi=110)

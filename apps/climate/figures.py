@@ -18,9 +18,9 @@ from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
 from apps.climate.coast import Lines, draw_coast, read_coast
-from apps.climate.event_figures import BACKGROUND, COLOURS, Survey, draw_events, draw_reliability
+from apps.climate.event_figures import BACKGROUND, COLOURS, Survey, draw_events
 from scadl_core.errors import ConfigError
-from scadl_core.record.plots import confusion_matrix
+from scadl_core.record.plots import confusion_matrix, reliability
 from scadl_core.workflow.contracts import Source
 
 MISSING = "#bdbdbd"
@@ -59,7 +59,8 @@ def draw(
     confusion_matrix(matrix_KK, task.facts["classes"], folder / name)
     captions[name] = "Confusion matrix of the test split, pixels weighted by area."
     name, sums_QN3 = "reliability.png", task.calibration.compute().cpu().numpy()
-    draw_reliability(sums_QN3[1:], task.facts["classes"], folder / name)
+    colours = ["#555555", *COLOURS * len(task.facts["classes"])]
+    reliability(sums_QN3[1:], task.facts["classes"], folder / name, "area", colours)
     captions[name] = (
         "Reliability: how often a class is there when it is forecast with a probability."
     )

@@ -31,7 +31,7 @@ class _Found(NamedTuple):
     is_real: bool  # whether it could be an input
 
 
-def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
+def propose(path: Paths, **_: Any) -> tuple[DataReport, dict[str, Any]]:
     """Looks into the files of a ``data.path``, and proposes what to set.
 
     Returns:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import datetime
 import math
-import tempfile
 from pathlib import Path
 
 import netCDF4
@@ -30,6 +29,7 @@ from apps.climate.files import DEEPCAM_CHANNELS
 from apps.climate.storms import CYCLONE_RADIUS_KM, add_filaments, add_lows
 from apps.climate.weather import Array, Rng, Weather, background, temperature_aloft
 from scadl_core.errors import ConfigError, nearest
+from scadl_core.files import folder_aside
 
 DIMENSIONS = ("time", "lat", "lon")
 LABELS = "0 background, 1 tropical_cyclone, 2 atmospheric_river"
@@ -72,12 +72,10 @@ def write_sample(
         return
     suffix, test_folder = LAYOUTS[layout]
     write_map = {"climatenet": write_netcdf, "deepcam": write_deepcam}[layout]
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
-        written = Path(scratch) / path.name
+    with folder_aside(path) as written:
         for index, (split, maps) in enumerate({"train": train_maps, "test": test_maps}.items()):
             folder = written / (test_folder if split == "test" else split)
-            folder.mkdir(parents=True)
+            folder.mkdir()
             for number in range(maps):
                 when, rng = map_time(split, number), np.random.default_rng([seed, index, number])
                 weather = simulate(rng, (latitudes, longitudes), season(when), cyclone_radius_km)
@@ -85,15 +83,6 @@ def write_sample(
                 write_map(folder / f"data-{when:%Y-%m-%d-%H}-1{suffix}", weather)
         if layout == "deepcam":
             write_statistics(written)
-        _publish(written, path)
-
-
-def _publish(written: Path, path: Path) -> None:
-    try:
-        written.rename(path)
-    except OSError:
-        if not path.is_dir():  # else another process was faster, and wrote the same
-            raise
 
 
 def map_time(split: str, number: int) -> datetime.datetime:

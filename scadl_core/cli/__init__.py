@@ -27,6 +27,7 @@ _USAGE = """usage: scadl VERB [APP] [key=value ...]
   a=1,2 b=x,y
   scadl evaluate APP run.dir=DIR [...]     score a finished run, on other data with data.path=...
   scadl predict APP run.dir=DIR input=FILE [output=FILE]
+  scadl export APP run.dir=DIR [format=onnx|pt2] [output=FILE]
   scadl check APP data.path=... [...]      look into your files; writes the configuration that
   trains on them
   scadl config APP [key=value ...]         what would run, checked, without running it

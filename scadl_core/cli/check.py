@@ -44,15 +44,16 @@ def check(config: DictConfig, console: Console) -> bool:
         if missing:
             raise ConfigError(f"not yet configured: {', '.join(missing)}")
         resolved = resolve(config)
-        report = make_source(resolved, World.start()).report()
+        source = make_source(resolved, World.start())
+        report = source.report()
         data: Any = OmegaConf.to_container(resolved.data)
-        values: dict[str, Any] = dict(data)
+        values: dict[str, Any] = {**data, **getattr(source, "settings", {})}
         values.pop("sample", None)
         mistake = None
     except (ConfigError, DataError) as error:
         mistake = error
-        source = locate(config.data._target_, "data", allowed(config))
-        report, offered = source.propose(config.data.path)
+        maker = locate(config.data._target_, "data", allowed(config))
+        report, offered = maker.propose(**_given(config))
         defaults = {
             k: None if OmegaConf.is_missing(config.data, k) else config.data[k] for k in config.data
         }
@@ -89,6 +90,12 @@ def check(config: DictConfig, console: Console) -> bool:
             soft_wrap=True,
         )
     return mistake is None
+
+
+def _given(config: DictConfig) -> dict[str, Any]:
+    """The values of ``data`` that are there."""
+    found: Any = OmegaConf.to_container(config.data, resolve=True)
+    return {str(k): v for k, v in found.items() if k not in ("_target_", "sample") and v != "???"}
 
 
 def comments_of(app: App) -> dict[str, str]:

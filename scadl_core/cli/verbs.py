@@ -17,7 +17,10 @@ from scadl_core.errors import ConfigError
 if TYPE_CHECKING:  # what a verb needs is imported when it is called
     from scadl_core.record.runfolder import RunFolder
 
-__all__ = ["bench", "check", "config", "doctor", "evaluate", "list_", "predict", "rerun", "train"]
+__all__ = [
+    *("bench", "check", "config", "doctor", "evaluate", "export", "list_", "predict", "rerun"),
+    "train",
+]
 
 
 def list_(words: list[str]) -> int:
@@ -85,6 +88,14 @@ def predict(words: list[str]) -> int:
                 "was trained on; leave it out"
             )
     run(*_finished_run("predict", words))
+    return 0
+
+
+def export(words: list[str]) -> int:
+    """A finished run's network for other programs."""
+    from scadl_core.workflow.export import export as run
+
+    run(*_finished_run("export", words))
     return 0
 
 

@@ -66,6 +66,12 @@ def build(config: DictConfig, key: str, **arguments: Any) -> Any:
     return factory if node.get("_partial_") else factory(**arguments)
 
 
+def takes(config: DictConfig, key: str, argument: str) -> bool:
+    """Whether what a part of the configuration names has an argument of that name."""
+    target = locate(str(config[key]["_target_"]), key, allowed(config))
+    return argument in inspect.signature(target).parameters
+
+
 @dataclass(frozen=True)
 class Factory:
     """Makes what a part of the configuration describes.

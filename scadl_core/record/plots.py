@@ -93,3 +93,42 @@ def activation_bars(kinds: dict[str, tuple[int, int]], path: Path) -> None:
     axes.set(xlabel="MiB a step")
     axes.legend(frameon=False)
     figure.savefig(path, dpi=110)
+
+
+def reliability(
+    sums_KN3: np.ndarray,
+    names: Sequence[str],
+    path: Path,
+    what: str = "weight",
+    colours: Sequence[str] = ("C0", "C1", "C2", "C3", "C4", "C5", "C6", "C7", "C8", "C9"),
+) -> None:
+    """Draws a reliability diagram: forecast probability against observed frequency.
+
+    Args:
+        sums_KN3: Of each of K kinds of forecast, in N bins of probability: sums of weight, weight
+            times probability, and weight where it came true.
+        names: The kinds.
+        path: The PNG file to write.
+        what: What is summed, such as ``area``.
+        colours: At least K.
+    """
+    figure = Figure(figsize=(6, 5.5), layout="constrained")
+    upper, lower = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+    upper.plot([0, 1], [0, 1], color="grey", linewidth=1, linestyle=":", label="perfect")
+    edges = np.linspace(0, 1, sums_KN3.shape[1] + 1)
+    for name, colour, sums_N3 in zip(names, colours, sums_KN3, strict=False):
+        weight_N, probability_N, true_N = sums_N3[sums_N3[:, 0] > 0].T
+        upper.plot(
+            probability_N / weight_N,
+            true_N / weight_N,
+            "o-",
+            color=colour,
+            markersize=4,
+            label=name.replace("_", " "),
+        )
+        share_N = np.maximum(sums_N3[:, 0], 0) / max(weight_N.sum(), np.finfo(float).tiny)
+        lower.stairs(share_N, edges, color=colour)
+    upper.set_ylabel("observed frequency")
+    upper.legend(frameon=False, fontsize=8)
+    lower.set(yscale="log", xlabel="forecast probability", ylabel=f"share of {what}")
+    figure.savefig(path, dpi=110)

@@ -28,7 +28,17 @@ _PARTS = ("checkpoints", "figures", "predictions")
 _SECTIONS = {"data", "loader", "model", "optimizer", "paths", "run", "seed", "task", "trainer"}
 _IDENTITY = {"app", "facts", "provenance", "step"}
 # What may differ between a run and its continuation.
-_NOT_THE_RUN = ("resume", "run", "paths", "input", "output", "checkpoint", "split", "build")
+_NOT_THE_RUN = (
+    "resume",
+    "run",
+    "paths",
+    "input",
+    "output",
+    "checkpoint",
+    "split",
+    "format",
+    "build",
+)
 
 
 class RunFolder:

@@ -10,16 +10,21 @@ in the app's configuration and built by :func:`scadl_core.config.build.build`:
 * ``predict``: called with ``task`` (whose ``facts`` say what it has to know), ``inputs`` (paths or
   patterns), ``output`` (a file, or a folder in which to name one) and ``provenance``; returns the
   path it wrote.
+  With an argument ``world``, every rank calls it, and the first writes.
 * ``figures``: called with ``task``, ``source``, ``folder``; writes PNG files, and tables and the
   like that the report links, and returns their captions by file name.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor, nn
 
 from scadl_core.record.datareport import DataReport
 
@@ -40,6 +45,17 @@ class Samples(Protocol):
         Returns:
             Arrays by name; those of several samples are stacked to a batch.
         """
+
+
+@runtime_checkable
+class Batches(Samples, Protocol):
+    """Samples of a split that are read together, as they are small and lie in blocks of files."""
+
+    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """All samples shuffled, such that reading them in turn touches few blocks at a time."""
+
+    def batch(self, indices: Sequence[int]) -> dict[str, NDArray[Any]]:
+        """Some samples, stacked in the order of ``indices``."""
 
 
 class Source(Protocol):
@@ -70,3 +86,20 @@ class Source(Protocol):
 
     def files(self) -> list[Path]:
         """Every file that is read, for the fingerprint."""
+
+
+@dataclass(frozen=True)
+class Exportable:
+    """What a task offers to :func:`scadl_core.workflow.export.export`.
+
+    Attributes:
+        module: From the inputs, in order, to one output.
+        inputs: Examples by name; their first dimension is that of samples, and free.
+        output: The name of what comes out.
+        description: How the inputs are made from a user's files, in plain values.
+    """
+
+    module: nn.Module
+    inputs: dict[str, Tensor]
+    output: str
+    description: dict[str, Any]

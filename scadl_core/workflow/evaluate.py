@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 
 from scadl_core.comm import World
 from scadl_core.config.apps import App
-from scadl_core.config.build import build
+from scadl_core.config.build import build, takes
 from scadl_core.config.compose import override_stored, parse, require
 from scadl_core.errors import ConfigError, LaunchError, RunError
 from scadl_core.files import write_json
@@ -130,15 +130,17 @@ def predict(folder: RunFolder, config: DictConfig) -> Path:
 
     Raises:
         ConfigError: No input was named.
-        LaunchError: Several processes were started; one does this.
+        LaunchError: Several processes were started, of a pipeline in which one does this.
     """
     given = [config.input] if isinstance(config.input, str) else config.input
     if not isinstance(given, Sequence) or not given or not all(map(str, given)):
         raise ConfigError("missing: input; add input=<file or pattern>, or input=[<file>,<file>]")
     world = World.start()
-    if world.size > 1:
+    shared = {"world": world} if takes(config, "predict", "world") else {}
+    if world.size > 1 and not shared:
         raise LaunchError(
-            f"scadl predict runs in one process, not in {world.size}; start it without a launcher"
+            f"scadl predict {config.app} runs in one process, not in {world.size}; start it "
+            "without a launcher"
         )
     checkpoint = folder.load_checkpoint(config.checkpoint, config.app)
     config = resolve(config)
@@ -146,7 +148,14 @@ def predict(folder: RunFolder, config: DictConfig) -> Path:
     output = output_of(config, folder, folder.predictions)
     provenance = {**checkpoint["scadl"]["provenance"], "command": command_line()}
     written: Path = build(
-        config, "predict", task=task, inputs=config.input, output=output, provenance=provenance
+        config,
+        "predict",
+        task=task,
+        inputs=config.input,
+        output=output,
+        provenance=provenance,
+        **shared,
     )
-    print(f"written: {written}")
+    if world.is_first:
+        print(f"written: {written}")
     return written

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader, Dataset
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError, DataError
-from scadl_core.workflow.contracts import Samples
+from scadl_core.workflow.contracts import Batches, Samples
 from scadl_core.workflow.seeds import generator
 
 
@@ -37,6 +40,19 @@ class Drawn(Dataset[dict[str, Any]]):
         rng = None if self.seed is None else generator(self.seed, "sample", draw.epoch, draw.sample)
         return self.samples.read(draw.sample, rng)
 
+    def __getitems__(self, draws: list[Draw]) -> Any:
+        """Called by PyTorch with the draws of a batch."""
+        if isinstance(self.samples, Batches):
+            return self.samples.batch([draw.sample for draw in draws])
+        return [self[draw] for draw in draws]
+
+
+def collate(found: Any) -> Any:
+    """Tensors of a batch, or of a list of samples."""
+    if isinstance(found, dict):
+        return {name: torch.from_numpy(values) for name, values in found.items()}
+    return default_collate(found)
+
 
 class ShardedBatches:
     """The batches of one rank, one list of draws a batch.
@@ -50,10 +66,20 @@ class ShardedBatches:
         batch_size: Samples a batch over all ranks together.
         world: Who takes which share.
         seed: The seed of the run; None for evaluation.
+        shuffled: Gives an order of all samples, in evaluation too, where it is always the same;
+            None: any in training, theirs in evaluation.
     """
 
-    def __init__(self, num_samples: int, batch_size: int, world: World, seed: int | None) -> None:
+    def __init__(
+        self,
+        num_samples: int,
+        batch_size: int,
+        world: World,
+        seed: int | None,
+        shuffled: Callable[[np.random.Generator], NDArray[np.int64]] | None = None,
+    ) -> None:
         self.num_samples = num_samples
+        self.shuffled = shuffled
         self.batch_size = max(world.size, min(batch_size, num_samples))
         self.world = world
         self.seed = seed
@@ -90,14 +116,20 @@ class ShardedBatches:
         full, rest = divmod(self.num_samples, self.batch_size)
         return full if self.seed is not None else full + (rest >= self.world.size)
 
+    def _order(self) -> NDArray[np.int64]:
+        if self.seed is None:
+            evaluation = generator(0, "evaluation")
+            return self.shuffled(evaluation) if self.shuffled else np.arange(self.num_samples)
+        epoch = generator(self.seed, "order", self.epoch)
+        return self.shuffled(epoch) if self.shuffled else epoch.permutation(self.num_samples)
+
     def __iter__(self) -> Iterator[list[Draw]]:
-        order = list(range(self.num_samples))
-        if self.seed is not None:
-            order = generator(self.seed, "order", self.epoch).permutation(self.num_samples).tolist()
+        order = self._order()
         first, self.first_batch = self.first_batch, 0
         for number in range(first, len(self)):
             batch = order[number * self.batch_size : (number + 1) * self.batch_size]
-            yield [Draw(self.epoch, index) for index in batch[self.world.rank :: self.world.size]]
+            share = batch[self.world.rank :: self.world.size].tolist()
+            yield [Draw(self.epoch, index) for index in share]
 
 
 class Loaders:
@@ -133,13 +165,16 @@ class Loaders:
         return self._loader(samples, self.seed)
 
     def evaluation(self, samples: Samples) -> DataLoader[dict[str, Any]]:
-        """In order, as they are, every sample once."""
+        """As they are, every sample once, in an order that is always the same."""
         return self._loader(samples, None)
 
     def _loader(self, samples: Samples, seed: int | None) -> DataLoader[dict[str, Any]]:
+        shuffled = samples.order if isinstance(samples, Batches) else None
+        batches = ShardedBatches(len(samples), self.batch_size, self.world, seed, shuffled)
         return DataLoader(
             Drawn(samples, seed),
-            batch_sampler=ShardedBatches(len(samples), self.batch_size, self.world, seed),
+            batch_sampler=batches,
+            collate_fn=collate,
             num_workers=self.workers,
             persistent_workers=self.workers > 0,
         )

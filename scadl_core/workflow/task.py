@@ -14,7 +14,9 @@ from torch import nn
 from torch.optim import Optimizer
 
 from scadl_core.comm import World
+from scadl_core.errors import ConfigError
 from scadl_core.optim import KFAC
+from scadl_core.workflow.contracts import Exportable
 from scadl_core.workflow.seeds import derive
 
 
@@ -58,6 +60,10 @@ class Task(LightningModule, ABC):
     @abstractmethod
     def scores(self) -> dict[str, float]:
         """The scores of the last evaluation, by name, without the name of the split."""
+
+    def exportable(self) -> Exportable:
+        """What ``scadl export`` writes; a pipeline that has no export keeps this."""
+        raise ConfigError(f"{type(self).__name__} of this pipeline cannot be exported yet")
 
     def configure_optimizers(self) -> Any:
         """Called by Lightning: the configured optimizer and its schedule, stepped after every

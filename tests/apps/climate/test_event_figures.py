@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 from matplotlib import image
 
-from apps.climate.event_figures import Survey, draw_events, draw_reliability
+from apps.climate.event_figures import Survey, draw_events
 from apps.climate.objects import find_tracks
+from scadl_core.record.plots import reliability
 
 FACTS = {
     "inputs": ["v", "psl"],
@@ -107,5 +108,5 @@ def test_tables_and_pictures_are_written(tmp_path: Path, calendar: str) -> None:
 def test_reliability_without_some_bins(tmp_path: Path) -> None:
     sums_KN3 = np.zeros((2, 15, 3))
     sums_KN3[0, [3, 8]] = [[10, 2.3, 2], [5, 2.8, 3]]
-    draw_reliability(sums_KN3, FACTS["classes"], tmp_path / "reliability.png")
+    reliability(sums_KN3, FACTS["classes"], tmp_path / "reliability.png")
     assert image.imread(tmp_path / "reliability.png").shape[1] == 660

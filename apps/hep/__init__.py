@@ -1,0 +1,1 @@
+"""Particle physics: which process does a jet, an event or an object come from?"""

@@ -1,0 +1,250 @@
+"""Rows of a file, decoded: what the formulas of a recipe give for them.
+
+Suffixes: R row (jet or event), N constituent (all rows one after another), F feature, G feature of
+a row, D coordinate, K class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
+from typing import Any
+
+import awkward as ak
+import numpy as np
+from numpy.typing import NDArray
+
+from apps.hep.recipe import Recipe
+from apps.hep.tables import Table, naming
+from apps.hep.unroll import Unrolled
+from scadl_core.errors import DataError
+
+UNLABELLED = -1
+
+
+@dataclass
+class Columns:
+    """Some rows of a file, decoded; all of them, or those that can be trained on."""
+
+    number_R: NDArray[np.int64]  # of constituents
+    features_NF: NDArray[np.float32]
+    points_ND: NDArray[np.float32]
+    vectors_ND: NDArray[np.float32]
+    flat_RG: NDArray[np.float32]
+    label_R: NDArray[np.int64]
+    weight_R: NDArray[np.float64]
+    pt_R: NDArray[np.float32]
+    mass_R: NDArray[np.float32]
+    spectra_RD: NDArray[np.float32]  # that reweighting makes flat
+    source_R: NDArray[np.int64]  # row of the file, before unrolling
+    event_R: NDArray[np.uint64]  # what a split goes by
+    passed_R: NDArray[np.bool_]  # the selection
+
+    def __getitem__(self, chosen_R: NDArray) -> Columns:
+        """Those rows, by a mask or by ascending numbers."""
+        is_chosen_R = np.zeros(len(self.number_R), bool)
+        is_chosen_R[chosen_R] = True
+        chosen_N = np.repeat(is_chosen_R, self.number_R)
+        parts = {it.name: getattr(self, it.name) for it in fields(self)}
+        return Columns(
+            **{name: values[chosen_N if name.split("_")[1][0] == "N" else is_chosen_R]
+               for name, values in parts.items()}
+        )  # fmt: skip
+
+    @property
+    def nbytes(self) -> int:
+        """Memory, in bytes."""
+        return sum(getattr(self, it.name).nbytes for it in fields(self))
+
+
+class Rows:
+    """The values of formulas in some rows of a table.
+
+    Args:
+        recipe: What is computed.
+        table: Where from.
+        start: Its first row.
+        stop: The row after its last.
+        texts: Formulas beside those of the recipe.
+    """
+
+    def __init__(
+        self, recipe: Recipe, table: Table, start: int, stop: int, texts: Iterable[str] = ()
+    ) -> None:
+        names = recipe.branches(table, texts)
+        branches = table.read(names, start, stop)
+        self._recipe, self._table = recipe, table
+        self._known: dict[str, Any] = {}
+        self._places = {"file": str(table.path), "tree": table.tree}
+        unrolled = Unrolled(branches.__getitem__, names, recipe.rows or "", recipe.links)
+        self._branch = unrolled if recipe.rows else branches.__getitem__
+        self._first, events = start, np.arange(stop - start)
+        with naming(table.place):
+            self.event_R = unrolled.event_R if recipe.rows else events
+        self.count = len(self.event_R)
+
+    def _lookup(self, name: str) -> Any:
+        if name not in self._known:
+            if name in self._recipe.derived:
+                text = self._recipe.derived[name]
+                self._known[name] = self._value(text, f"data.derived.{name}")
+            else:
+                self._known[name] = self._branch(name)
+        return self._known[name]
+
+    def _value(self, text: str, key: str) -> Any:
+        return self._recipe.formula(text, key)(self._lookup, self._places)
+
+    def value(self, text: str) -> Any:
+        """What a formula gives: a value or a list a row; a DataError if it cannot be computed."""
+        with naming(self._table.place):
+            found = self._value(text, self._recipe.key(text))
+            return found if getattr(found, "ndim", 0) else np.full(self.count, found)
+
+    def flat(self, text: str) -> NDArray:
+        """The same, where there is one number a row."""
+        found, key = self.value(text), self._recipe.key(text)
+        if found.ndim > 1:
+            raise DataError(
+                f"{self._table.place}: {key}: {text} has a list a row where one number is needed; "
+                f"take an entry ({text}[0]) or a reduction (max({text}), num({text}))"
+            )
+        return self._numbers(found, text)
+
+    def _numbers(self, found: Any, text: str) -> NDArray:
+        values = np.asarray(ak.to_numpy(found)) if isinstance(found, ak.Array) else found
+        if values.dtype.kind not in "biuf":
+            raise DataError(f"{self._table.place}: {text} is text, not numbers")
+        return values
+
+    def columns(self) -> Columns:
+        """All rows, decoded."""
+        recipe, nan_R = self._recipe, np.full(self.count, np.nan, np.float32)
+        index_N, number_R = self._constituents()
+        both = (recipe.particles, recipe.points, recipe.vectors)
+        groups = [self._stacked(texts, index_N, number_R) for texts in both]
+        single = [
+            self.flat(it).astype(np.float32) if it else nan_R for it in (recipe.pt, recipe.mass)
+        ]
+        passed_R = self.flat(recipe.selection) if recipe.selection else np.ones(self.count)
+        return Columns(
+            np.minimum(number_R, recipe.length) if recipe.particles else np.zeros_like(number_R),
+            *groups,
+            self._cleaned(self._table_of(recipe.flat)),
+            self._label(),
+            self._weight(),
+            *single,
+            self._table_of(recipe.spectra),
+            self._first + self.event_R,
+            self._event(),
+            np.nan_to_num(passed_R).astype(bool),
+        )
+
+    def _table_of(self, texts: list[str]) -> NDArray[np.float32]:
+        columns = [self.flat(text).astype(np.float32) for text in texts]
+        return np.stack(columns, 1) if columns else np.zeros((self.count, 0), np.float32)
+
+    def _cleaned(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
+        for it in self._recipe.sentinels:
+            values[values == np.float32(it)] = np.nan
+        return values
+
+    def _constituents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Which constituents are taken, of all one after another, and how many each row has."""
+        recipe = self._recipe
+        lists = {text: it for text in recipe.particles if (it := self.value(text)).ndim > 1}
+        if recipe.particles and not lists:
+            text = recipe.particles[0]
+            raise DataError(f"{self._table.place}: data.inputs.particles: {text} has one value a "
+                            "row, no list: move it to data.inputs.flat")  # fmt: skip
+        if not lists:
+            return np.zeros(0, np.int64), np.zeros(self.count, np.int64)
+        first, *others = lists
+        number_R = np.asarray(ak.num(lists[first], axis=1), np.int64)
+        for text in others:
+            if not np.array_equal(ak.num(lists[text], axis=1), number_R):
+                raise DataError(f"{self._table.place}: {first} and {text} have other numbers of "
+                                "constituents in the same row")  # fmt: skip
+        if number_R.max(initial=0) <= recipe.length:
+            return np.arange(number_R.sum()), number_R
+        row_N = np.repeat(np.arange(self.count), number_R)
+        order_N = np.arange(len(row_N))
+        if recipe.order:  # largest first
+            key_N = self._flattened(recipe.order, number_R)
+            order_N = np.lexsort((-key_N, row_N))
+        place_N = np.arange(len(row_N)) - np.repeat(np.cumsum(number_R) - number_R, number_R)
+        return order_N[place_N < recipe.length], number_R
+
+    def _flattened(self, text: str, number_R: NDArray[np.int64]) -> NDArray:
+        """The values of constituents, one after another."""
+        found = self.value(text)
+        if found.ndim == 1:  # the row's own
+            return np.repeat(self._numbers(found, text), number_R)
+        if found.ndim > 2:
+            raise DataError(
+                f"{self._table.place}: {text} has lists of lists; take an entry or a sum"
+            )
+        if not np.array_equal(ak.num(found, axis=1), number_R):
+            raise DataError(f"{self._table.place}: {text} has another number of constituents than "
+                            f"{self._recipe.particles[0]} in the same row")  # fmt: skip
+        return self._numbers(ak.flatten(found, axis=1), text)
+
+    def _stacked(
+        self, texts: list[str], index_N: NDArray[np.int64], number_R: NDArray[np.int64]
+    ) -> NDArray[np.float32]:
+        whole = len(index_N) == number_R.sum()
+        stacked = np.empty((len(index_N), len(texts)), np.float32)
+        for column, text in enumerate(texts):
+            values = self._flattened(text, number_R)
+            stacked[:, column] = values if whole else values[index_N]
+        return self._cleaned(stacked)
+
+    def _label(self) -> NDArray[np.int64]:
+        recipe = self._recipe
+        if not recipe.labels:
+            return np.full(self.count, UNLABELLED)
+        values = [np.nan_to_num(self.flat(text).astype(np.float64)) for text in recipe.labels]
+        if isinstance(recipe.target, str):
+            return self._numbered(values[0])
+        true_KR = np.stack(values) != 0
+        total_R = true_KR.sum(0)
+        if (total_R > 1).any():
+            row = int(np.argmax(total_R > 1))
+            names = " and ".join(np.array(recipe.classes)[true_KR[:, row]])
+            raise DataError(
+                f"{self._table.place}: row {self._first + self.event_R[row]} is labelled {names}; "
+                "data.target must be true for one class a row"
+            )
+        return np.where(total_R == 1, true_KR.argmax(0), UNLABELLED)
+
+    def _numbered(self, values: NDArray[np.float64]) -> NDArray[np.int64]:
+        known = range(len(self._recipe.classes))
+        if wrong := [f"{it:g}" for it in np.unique(values) if it >= 0 and it not in known]:
+            raise DataError(
+                f"{self._table.place}: data.target={self._recipe.target} has the values "
+                f"{', '.join(wrong[:5])}, but data.classes are numbers {known[0]} to {known[-1]} "
+                f"({', '.join(self._recipe.classes)}); write a list of conditions, one a class"
+            )
+        return np.where(values < 0, UNLABELLED, values).astype(np.int64)
+
+    def _weight(self) -> NDArray[np.float64]:
+        text = self._recipe.weight
+        if not text or self._recipe.lacking(self._table, [text]):
+            return np.ones(self.count)
+        weight_R = self.flat(text).astype(np.float64)
+        if not np.isfinite(weight_R).all():
+            row = int(np.argmin(np.isfinite(weight_R)))
+            raise DataError(
+                f"{self._table.place}: data.weight={text} is {weight_R[row]} in row "
+                f"{self._first + self.event_R[row]}; every weight has to be a number"
+            )
+        return weight_R
+
+    def _event(self) -> NDArray[np.uint64]:
+        """Numbers that are the same for rows that must not be parted."""
+        if not self._recipe.event:
+            return (self._first + self.event_R).astype(np.uint64)
+        mixed_R = np.zeros(self.count, np.uint64)
+        for text in self._recipe.event:
+            mixed_R = mixed_R * np.uint64(0x9E3779B97F4A7C15) + self.flat(text).astype(np.uint64)
+        return mixed_R
