@@ -34,7 +34,8 @@ SMALL = {
         "data.sample.longitudes=48",
         "model.width=4",
         "figures.num_samples=1",
-    )
+    ),
+    "graphs": ("data.sample.nodes=600", "data.sample.features=8", "model.width=8"),
 }
 SHORT = ("debug=smoke", "trainer.accelerator=cpu", "loader.batch_size=4")
 PROMISED = {

@@ -25,7 +25,12 @@ from scadl_core.record.datareport import DataReport
 
 
 class Samples(Protocol):
-    """The samples of one split."""
+    """The samples of one split.
+
+    Where samples are not independent, as nodes of a graph are not, a method ``batch(indices, key)``
+    besides makes a batch of several at once; ``key``, the same for an epoch, seeds what it draws,
+    and is None in evaluations.
+    """
 
     def __len__(self) -> int:
         """How many there are."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, default_collate
 
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError, DataError
 from scadl_core.workflow.contracts import Samples
-from scadl_core.workflow.seeds import generator
+from scadl_core.workflow.seeds import derive, generator
 
 
 class Draw(NamedTuple):
@@ -36,6 +36,14 @@ class Drawn(Dataset[dict[str, Any]]):
     def __getitem__(self, draw: Draw) -> dict[str, Any]:
         rng = None if self.seed is None else generator(self.seed, "sample", draw.epoch, draw.sample)
         return self.samples.read(draw.sample, rng)
+
+    def __getitems__(self, draws: list[Draw]) -> Any:
+        """A whole batch, made by the samples themselves where they can."""
+        make = getattr(self.samples, "batch", None)
+        if make is None:
+            return default_collate([self[draw] for draw in draws])
+        key = None if self.seed is None else derive(self.seed, "batch", draws[0].epoch)
+        return make([draw.sample for draw in draws], key)
 
 
 class ShardedBatches:
@@ -139,7 +147,12 @@ class Loaders:
     def _loader(self, samples: Samples, seed: int | None) -> DataLoader[dict[str, Any]]:
         return DataLoader(
             Drawn(samples, seed),
+            collate_fn=_as_it_is,
             batch_sampler=ShardedBatches(len(samples), self.batch_size, self.world, seed),
             num_workers=self.workers,
             persistent_workers=self.workers > 0,
         )
+
+
+def _as_it_is(batch: Any) -> Any:
+    return batch
