@@ -46,7 +46,7 @@ def report(data: GraphData) -> DataReport:
         "changed": "; ".join(changed) or "nothing",
         "features": f"{len(data.features.names)}: {', '.join(data.features.names[:6])}",
         "labels": f"{data.target.kind}, {int(data.target.labelled_N.sum())} nodes have one",
-        "memory": f"{graph.num_nodes * len(data.features.names) * 4 * (data.num_hops + 1) / 2**30:.2f}"
+        "memory": f"{graph.num_nodes * len(data.features.names) * (data.num_hops + 1) / 2**28:.2f}"
         f" GiB for features and {data.num_hops} hops (in files beyond {data.memory_GiB:g} GiB)",
     }
     if data.target.kind == "classes" and data.target.labelled_N.any():

@@ -31,6 +31,7 @@ from scadl_core.workflow.statistics import Moments
 
 Floats = NDArray[np.float32]
 SCALINGS = ("auto", "standard", "rows", "none")
+LABELLED = ("target", "kind", "label_use")  # where labels are inputs
 BLOCK = 65536  # nodes whose features are worked on at a time
 # What predictions on another graph need to be told of these arguments.
 REMEMBERED = (
@@ -103,7 +104,8 @@ class GraphData:
         store: str | None = None,
     ) -> None:
         given = dict(locals())
-        self.settings = {name: given[name] for name in REMEMBERED}
+        remembered = (*REMEMBERED, *LABELLED) if label_use else REMEMBERED
+        self.settings = {name: given[name] for name in remembered}
         for name, words in (("batches", BATCHES), ("scale", SCALINGS)):
             if given[name] not in words:
                 raise ConfigError(f"data.{name}: got {given[name]!r}{nearest(given[name], words)}")
@@ -238,7 +240,11 @@ class GraphData:
             "mean_C": [float(it) for it in mean_C],
             "std_C": [float(it) or 1.0 for it in std_C],
             "settings": {
-                name: list(it) if isinstance(it, list | tuple) else it
+                name: dict(it)
+                if isinstance(it, Mapping)
+                else list(it)
+                if isinstance(it, tuple)
+                else it
                 for name, it in self.settings.items()
             },
         }

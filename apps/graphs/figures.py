@@ -5,6 +5,7 @@ Suffixes: N node, C class.
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +109,7 @@ def _degree_groups(source: GraphData, node_N: NDArray[Any]) -> tuple[NDArray[Any
     ends = [1, 2, 4, 8, 16, 32, 64, 128]
     names = [
         "0",
-        *(f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in zip(ends, ends[1:], strict=False)),
+        *(f"{a}-{b - 1}" if b - a > 1 else str(a) for a, b in pairwise(ends)),
     ]
     return np.digitize(source.graph.degree_N[node_N], ends), [*names, f"{ends[-1]}+"]
 

@@ -152,7 +152,7 @@ def cut(graph: CSR, owner_N: Ints, world: World) -> Part:
 
 def _halo(graph: CSR, owner_N: Ints, rank: int) -> Ints:
     """Neighbours of a part's nodes outside it, by owner, then by number."""
-    row_M, _, entry_M = graph.subgraph(np.flatnonzero(owner_N == rank), np.arange(graph.num_nodes))
+    *_, entry_M = graph.subgraph(np.flatnonzero(owner_N == rank), np.arange(graph.num_nodes))
     outside = np.unique(graph.indices[entry_M]).astype(np.int64)
     outside = outside[owner_N[outside] != rank]
     return outside[np.argsort(owner_N[outside], kind="stable")]

@@ -95,8 +95,8 @@ def f1(matrix_CC: NDArray[np.int64]) -> Floats:
 
 
 def roc_auc(said_N: Floats, true_N: NDArray[np.bool_]) -> float:
-    """The area under the ROC curve, by ranks: Hanley and McNeil 1982, 10.1148/radiology.143.1.7063747;
-    NaN if all or none are true.
+    """The area under the ROC curve, by ranks (Hanley and McNeil 1982,
+    doi:10.1148/radiology.143.1.7063747); NaN if all or none are true.
     """
     positive = int(true_N.sum())
     negative = len(true_N) - positive

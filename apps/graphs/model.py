@@ -6,6 +6,7 @@ Shapes: B node of a batch, K hop, F feature, H hidden, C output.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -20,7 +21,7 @@ def perceptron(sizes: Sequence[int], dropout: float) -> nn.Sequential:
     A chain, since the gradient-free solver gives each rank some blocks of it.
     """
     blocks: list[nn.Module] = []
-    for number, pair in enumerate(zip(sizes, sizes[1:], strict=False)):
+    for number, pair in enumerate(pairwise(sizes)):
         last = number == len(sizes) - 2
         noise = [nn.Dropout(dropout)] * (dropout > 0)
         blocks.append(nn.Sequential(*noise, nn.Linear(*pair), *[nn.ReLU()] * (not last)))

@@ -86,9 +86,9 @@ def features_of(raw: Raw, graph: CSR, inputs: Sequence[str], missing: str, make:
         if missing == "error":
             worst = int(lacking_F.argmax())
             raise DataError(
-                f"{raw.ids.where}: the feature {names[worst]} is missing (NaN) in {lacking_F[worst]}"
-                f" of {len(values)} nodes; set data.missing=mean or zero, or leave it out of "
-                "data.inputs"
+                f"{raw.ids.where}: the feature {names[worst]} is missing (NaN) in "
+                f"{lacking_F[worst]} of {len(values)} nodes; set data.missing=mean or zero, or "
+                "leave it out of data.inputs"
             )
         values, filled = _fill(values, missing), int(lacking_F.sum())
     return Features(values, names, ignored, filled)

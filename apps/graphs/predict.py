@@ -70,20 +70,17 @@ def predict_files(
 
 
 def open_graph(task: NodeTask, inputs: Paths) -> GraphData:
-    """A graph as the task's was read, scaled as in training; its labels are not looked at.
+    """A graph as the task's was read, scaled as in training. Its labels are not looked at, unless the
+    training used labels as inputs: then those of its train nodes are.
 
     Raises:
         DataError: It has other features.
     """
     facts = task.facts
-    if facts["label_use"]:
-        raise DataError(
-            "the model was trained with data.label_use, which needs the labels of its own graph; "
-            "train one without to predict others"
-        )
+    settings = {"target": None, "scale": "none", "classes": facts["classes"], **facts["settings"]}
     if facts["settings"]["make"] == "identity" and facts["inputs"][:1] == ["node_0"]:
         raise DataError("the model knows the nodes of its graph only (data.make=identity)")
-    data = GraphData(inputs, target=None, scale="none", **facts["settings"])
+    data = GraphData(inputs, **settings)
     there, wanted = data.features.names, facts["inputs"]
     if there != wanted:
         if lacking := [name for name in wanted if name not in there]:
@@ -92,7 +89,7 @@ def open_graph(task: NodeTask, inputs: Paths) -> GraphData:
                 f"{data.raw.files[0]}: lacks the features {', '.join(lacking[:3])}{more} of the "
                 f"training; it has {len(there)}, {len(wanted)} are needed"
             )
-        data = GraphData(inputs, wanted, target=None, scale="none", **facts["settings"])
+        data = GraphData(inputs, wanted, **settings)
     data.scaled_by(facts)
     return data
 

@@ -45,7 +45,7 @@ def sample(
     Args:
         graph: The graph, its arrays of NumPy or CuPy.
         seed_S: int64, distinct nodes.
-        fanouts: How many neighbours a node is given in each layer, from the seeds outwards; -1: all.
+        fanouts: Neighbours of a node in each layer, from the seeds outwards; -1: all.
         key: A seed of 63 bits.
         replace: Whether a neighbour can be drawn twice; without, a node of fewer neighbours has
             all of them.

@@ -72,7 +72,7 @@ class NodeTask(Task):
         """Logits, shape (B, C), of a batch of :class:`apps.graphs.samples.GraphSamples`."""
         if isinstance(batch, dict):
             return self.network(batch["x_BKF"] / self.rms_K[:, None])
-        part = batch["part"] if "part" in batch else None
+        part = getattr(batch, "part", None)
         if part is not None:
             part.bound = self.halo_bound
         with part.renewing(self.network) if part is not None else nullcontext():

@@ -103,7 +103,7 @@ def read_mat(path: Path) -> Raw:
 
 
 def read_pyg(path: Path) -> Raw:
-    """A ``torch_geometric.data.Data`` that ``torch.save`` wrote; nothing else in the file is made."""
+    """A ``torch_geometric.data.Data`` that ``torch.save`` wrote; nothing else is made of a file."""
     import pickle
 
     import torch
