@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import zipfile
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -18,17 +19,18 @@ import scipy.sparse as sp
 from apps.graphs.raw import Ids, Raw, check_ends, once
 from scadl_core.errors import DataError
 
+DAMAGES = (OSError, ValueError, KeyError, IndexError, TypeError, EOFError)
 PIECES = ("data", "indices", "indptr", "shape")
 
 
 def read_npz(path: Path) -> Raw:
     """A graph from an archive; a DataError where it is damaged, or of no known dialect."""
     try:
-        with np.load(path, allow_pickle=False) as archive:
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             arrays, objects = _plain_arrays(archive)
         raw = _read(path, arrays)
         check_ends(raw.stream(), len(raw.ids), path)
-    except (OSError, ValueError, KeyError, IndexError, TypeError, zipfile.BadZipFile) as error:
+    except (*DAMAGES, zipfile.BadZipFile, zlib.error, MemoryError, NotImplementedError) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: cannot be read as a graph ({reason})") from None
     raw.notes += [f"left out, as they are Python objects: {', '.join(objects)}"] * bool(objects)

@@ -41,7 +41,7 @@ _SAFE: dict[tuple[str, str], Any] = {
 }
 
 
-class _Unpickler(pickle.Unpickler):
+class _Unpickler(pickle._Unpickler):  # in C, one damaged number takes gigabytes of memory
     """Makes arrays, SciPy matrices, lists and dictionaries; whatever else is named is refused."""
 
     def find_class(self, module: str, name: str) -> Any:

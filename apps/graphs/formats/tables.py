@@ -197,9 +197,11 @@ def read_tables(
 
 
 def _ids_of(pairs: Iterator[Any], where: Path) -> NDArray[Any]:
-    parts = [np.unique(_one_kind(ends)) for _, *ends, _ in pairs for ends in [ends]]
-    if any(pd.isna(part).any() for part in parts):
-        raise DataError(f"{where}: an edge has no end; mend the line, or name its columns")
+    parts = []
+    for _, source, target, _ in pairs:
+        if pd.isna(source).any() or pd.isna(target).any():
+            raise DataError(f"{where}: an edge has no end; mend the line, or name its columns")
+        parts.append(np.unique(_one_kind([source, target])))
     return np.unique(_one_kind(parts))
 
 

@@ -42,7 +42,9 @@ def test_every_neighbour_is_as_likely(graph: CSR, replace: bool) -> None:
 
 def test_sums_over_the_drawn_have_the_right_expectation(graph: CSR) -> None:
     x_N = np.random.default_rng(1).random(402)
-    exact = np.array([x_N[graph.indices[a:b]].sum() for a, b in zip(graph.indptr, graph.indptr[1:])])
+    exact = np.array(
+        [x_N[graph.indices[a:b]].sum() for a, b in zip(graph.indptr, graph.indptr[1:])]
+    )
     for replace in (False, True):
         total_N = np.zeros(402)
         for key in range(400):
@@ -96,7 +98,9 @@ def test_all_neighbours(graph: CSR) -> None:
 def test_parts_are_even_joined_and_repeatable() -> None:
     """Two rings and a few bridges, with an edge one way and isolated nodes: METIS takes it."""
     ring = np.arange(100)
-    ends = np.stack([[*ring, *(ring + 100), 0], [*np.roll(ring, 1), *(np.roll(ring, 1) + 100), 150]])
+    ends = np.stack(
+        [[*ring, *(ring + 100), 0], [*np.roll(ring, 1), *(np.roll(ring, 1) + 100), 150]]
+    )
     graph = build([(*ends, None)], 210, directed=True)
     part_N = partition(graph, 2)
     assert np.bincount(part_N).tolist() == [105, 105] or abs(np.bincount(part_N) - 105).max() <= 6
