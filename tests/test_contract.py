@@ -36,6 +36,7 @@ SMALL = {
         "figures.num_samples=1",
     ),
     "hep": ("data.sample.train_jets=400", "data.sample.test_jets=200"),
+    "graphs": ("data.sample.nodes=600", "data.sample.features=8", "model.width=8"),
 }
 SHORT = ("debug=smoke", "trainer.accelerator=cpu", "loader.batch_size=4")
 PROMISED = {
