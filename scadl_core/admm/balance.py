@@ -37,7 +37,7 @@ def partition(
     sums = _running(costs)
     bytes_ = _running(sizes or [0.0] * count)
     limits = limits or [math.inf] * parts
-    # best[k][n]: the slowest of k parts that hold the first n blocks; from[k][n]: where the k-th begins
+    # best[k][n]: the slowest of k parts of the first n blocks; begin[k][n]: where the k-th begins
     best = [[math.inf] * (count + 1) for _ in range(parts + 1)]
     begin = [[0] * (count + 1) for _ in range(parts + 1)]
     best[0][0] = 0.0

@@ -37,6 +37,4 @@ def unpack(packed: Tensor, shapes: Shapes | None) -> Tensor | tuple[Tensor, ...]
         return packed
     sizes = [math.prod(shape) for shape in shapes]
     parts = packed.split(sizes, dim=1)
-    return tuple(
-        part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True)
-    )
+    return tuple(part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True))

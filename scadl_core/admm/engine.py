@@ -65,7 +65,7 @@ class Engine:
     """
 
     def __init__(
-        self, problem: Problem, rule: Rule, comm: Any = None, setting: Setting = Setting(),  # noqa: B008
+        self, problem: Problem, rule: Rule, comm: Any = None, setting: Setting = Setting(),
         placement: Sequence[range] | None = None,
     ) -> None:  # fmt: skip
         self.problem, self.rule, self.comm, self.setting = problem, rule, comm, setting
@@ -213,9 +213,7 @@ class Engine:
     def _make(self, index: int) -> Block:
         made = self.problem.make(index, self.setting.seed)
         variables = Variables(self.setting.memory_bound)
-        block = Block(
-            index, len(self.problem) - 1, made, self.problem.loss, variables, self.device
-        )
+        block = Block(index, len(self.problem) - 1, made, self.problem.loss, variables, self.device)
         block.penalty = self.rule.penalty
         self.rule.check(block)
         return block
@@ -325,7 +323,7 @@ class Engine:
     def _restore(self, states: dict[int, dict[str, Any]]) -> None:
         self.blocks = {index: self._make(index) for index in self.placement[self.rank]}
         self.shapes = {}
-        for index, block in self.blocks.items():
+        for index in self.blocks:
             for offset, like in enumerate(states[index]["likes"]):
                 if like is not None:
                     self.shapes[index + offset] = like.to(self.device)

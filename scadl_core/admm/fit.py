@@ -97,7 +97,9 @@ def fit(
         rule = RULES[rule]()
     fitted = Fitted(Engine(problem, rule, communicator(world), setting))
     with torch.random.fork_rng():
-        go_on(fitted, data, iterations, penalty or Fixed(), every, stopping, balance_every, callback)
+        go_on(
+            fitted, data, iterations, penalty or Fixed(), every, stopping, balance_every, callback
+        )
     fitted.engine.publish()
     return fitted
 

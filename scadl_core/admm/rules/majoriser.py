@@ -11,7 +11,7 @@ from torch import Tensor
 def curvature(
     objective: Callable[[Tensor], Tensor], x: Tensor, steps: int = 2, start: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """The largest eigenvalue, in magnitude, of each sample's Hessian, from below, by power iteration
+    """The largest eigenvalue, in magnitude, of each sample's Hessian, from below: power iteration
     with Hessian-vector products.
 
     Where samples do not influence one another the Hessian is block-diagonal over them, so all are
@@ -35,9 +35,9 @@ def curvature(
             # A network that is linear in x, under a loss that is, has no Hessian to ask for.
             if not gradient.requires_grad:
                 return torch.zeros_like(_norm(x)), direction
-            direction = torch.autograd.grad(
-                gradient, x, direction, retain_graph=step < steps - 1
-            )[0]
+            direction = torch.autograd.grad(gradient, x, direction, retain_graph=step < steps - 1)[
+                0
+            ]
     return _norm(direction), direction
 
 

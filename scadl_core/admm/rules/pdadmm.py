@@ -123,7 +123,7 @@ class PdADMM(Rule):
 
     @torch.no_grad()
     def dual(self, block: Block, visit: Visit) -> None:
-        """q and u, by what the layer after has made of p."""
+        """Then q and u, by what the layer after has made of p."""
         block.penalty = block.numbers.pop("penalty", block.penalty)
         if block.is_last:
             return
@@ -202,7 +202,7 @@ class PdADMM(Rule):
 
 
 def update_z(m: Tensor, q: Tensor, z: Tensor, slope: float) -> Tensor:
-    """argmin over z of (z - m)^2 + (q - f(z))^2 + (z - z_k)^2, elementwise, f leaky ReLU.
+    """The minimum over z of (z - m)^2 + (q - f(z))^2 + (z - z_k)^2, elementwise, f leaky ReLU.
 
     The published code compares its two candidates without the last term; with it the update is the
     minimiser, which the proof of descent needs.

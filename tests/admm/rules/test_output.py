@@ -1,4 +1,4 @@
-"""The output block's sub-problem against Newton's method."""
+"""The output block's sub-problem by its optimality conditions."""
 
 from __future__ import annotations
 
@@ -8,23 +8,15 @@ from scadl_core.admm.problem import cross_entropy, squared
 from scadl_core.admm.rules.output import solve_output
 
 
-def newton(m: torch.Tensor, y: torch.Tensor, nu: float) -> torch.Tensor:
-    z, one = m.clone(), torch.eye(m.shape[1], dtype=m.dtype)
-    for _ in range(50):
-        p = z.softmax(1)
-        gradient = p - one[y] + nu * (z - m)
-        hessian = torch.diag_embed(p) - p[:, :, None] * p[:, None] + nu * one
-        z = z - torch.linalg.solve(hessian, gradient)
-    return z
-
-
-def test_fista_finds_what_newton_finds() -> None:
+def test_fista_finds_the_minimum() -> None:
+    """The objective is nu-strongly convex: the minimum is within ||gradient|| / nu."""
     generator = torch.Generator().manual_seed(0)
     m = 3 * torch.randn(40, 6, generator=generator, dtype=torch.float64)
     y = torch.randint(0, 6, (40,), generator=generator)
     for nu in (0.1, 1.0, 10.0):
         z = solve_output(cross_entropy, m, y, nu, torch.zeros_like(m), steps=5000, tolerance=0.0)
-        torch.testing.assert_close(z, newton(m, y, nu), rtol=0, atol=1e-7)
+        gradient = z.softmax(1) - torch.eye(6, dtype=m.dtype)[y] + nu * (z - m)
+        assert gradient.norm() / nu < 1e-6
 
 
 def test_it_is_never_worse_than_where_it_began() -> None:
@@ -32,10 +24,8 @@ def test_it_is_never_worse_than_where_it_began() -> None:
     z = torch.randn(30, 4)
     for _ in range(5):
         better = solve_output(cross_entropy, m, y, 0.01, z, steps=3)
-        for at, least in ((better, z),):
-            new = cross_entropy(at, y) + 0.005 * (at - m).square().sum()
-            old = cross_entropy(least, y) + 0.005 * (least - m).square().sum()
-            assert new <= old
+        new = cross_entropy(better, y) + 0.005 * (better - m).square().sum()
+        assert new <= cross_entropy(z, y) + 0.005 * (z - m).square().sum()
         z = better
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,7 @@ from scadl_core.errors import ConfigError
 
 def mlp(widths: list[int], slope: float = 0.0) -> nn.Sequential:
     layers: list[nn.Module] = []
-    for before, after in zip(widths, widths[1:], strict=False):
+    for before, after in pairwise(widths):
         layers += [nn.Linear(before, after), nn.LeakyReLU(slope) if slope else nn.ReLU()]
     return nn.Sequential(*layers[:-1]).double()
 
@@ -151,6 +152,7 @@ def test_z_is_the_minimum_over_a_fine_grid() -> None:
     m, q, z = torch.randn(3, 200, generator=generator, dtype=torch.float64)
     grid = torch.linspace(-4, 4, 16001, dtype=torch.float64)[:, None]
     for slope in (0.0, 0.3):
+
         def cost(v: torch.Tensor, slope: float = slope) -> torch.Tensor:
             return (v - m) ** 2 + (q - torch.where(v > 0, v, slope * v)) ** 2 + (v - z) ** 2
 
@@ -217,5 +219,5 @@ def test_minibatches_and_penalties_out_of_range_are_refused() -> None:
     net = mlp([5, 4, 3])
     with pytest.raises(ConfigError, match="all samples in one batch"):
         fit(Problem(net, "squared"), Data.of(*regression(0), batch_size=5), rule="pdadmm")
-    with pytest.raises(ConfigError, match="rho > 4 nu, got rho=0.3 and nu=0.1"):
+    with pytest.raises(ConfigError, match=r"rho > 4 nu, got rho=0\.3 and nu=0\.1"):
         PdADMM(penalty=0.3, nu=0.1, convergent=True)
