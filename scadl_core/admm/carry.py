@@ -36,5 +36,5 @@ def unpack(packed: Tensor, shapes: Shapes | None) -> Tensor | tuple[Tensor, ...]
     if shapes is None:
         return packed
     sizes = [math.prod(shape) for shape in shapes]
-    parts = packed.split(sizes, dim=1)
+    parts = torch.split(packed, sizes, dim=1)
     return tuple(part.reshape(-1, *shape) for part, shape in zip(parts, shapes, strict=True))

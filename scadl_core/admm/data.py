@@ -52,7 +52,7 @@ class Data:
         if batch_size is None or batch_size >= count:
             return cls(inputs, targets, (torch.arange(count),), seed)
         order = torch.randperm(count, generator=torch.Generator().manual_seed(seed))
-        return cls(inputs, targets, order.split(batch_size), seed)
+        return cls(inputs, targets, torch.split(order, batch_size), seed)
 
     def visit(self, batch: int) -> Visit:
         """A batch by its number."""

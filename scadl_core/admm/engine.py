@@ -14,13 +14,13 @@ from torch import Tensor, nn
 from scadl_core.admm.balance import partition, slowest
 from scadl_core.admm.block import Block, Visit
 from scadl_core.admm.carry import Shapes, pack, unpack
-from scadl_core.admm.exchange import Incoming, Lane, Local, Meter, Outgoing, Port
+from scadl_core.admm.exchange import Inbox, Incoming, Local, Meter, Outbox, Outgoing, Port
 from scadl_core.admm.problem import Problem
 from scadl_core.admm.rules.rule import Rule
 from scadl_core.admm.variables import Variables
 from scadl_core.admm.wire import Wire
 from scadl_core.compress import Bound
-from scadl_core.errors import RunError
+from scadl_core.errors import ConfigError, RunError
 
 _WAVE, _MOVE = 30_000, 30_001  # tags above those of the lanes; MPI has at least 32767
 
@@ -69,7 +69,8 @@ class Engine:
         placement: Sequence[range] | None = None,
     ) -> None:  # fmt: skip
         self.problem, self.rule, self.comm, self.setting = problem, rule, comm, setting
-        self.rank, self.size = (0, 1) if comm is None else (comm.rank, comm.size)
+        self.rank: int = 0 if comm is None else comm.rank
+        self.size: int = 1 if comm is None else comm.size
         self.device = torch.device(setting.device)
         self.placement = list(placement or partition([1.0] * len(problem), self.size))
         self.meter = Meter()
@@ -229,7 +230,13 @@ class Engine:
             output, shapes = pack(block.module(unpack(packed, block.carried)))
             self._pass_on(block, output, shapes)
             self.rule.begin(block, visit, packed, output)
-            self.shapes[block.index], self.shapes[block.index + 1] = packed, output
+            if first:
+                self.shapes[block.index], self.shapes[block.index + 1] = packed, output
+            elif len(packed) > len(self.shapes[block.index]):
+                raise ConfigError(
+                    f"ADMM: batch {visit.batch} has {len(packed)} samples, the first had "
+                    f"{len(self.shapes[block.index])}; visit the largest batch first"
+                )
         if first:
             self._connect()
 
@@ -258,20 +265,23 @@ class Engine:
     def _connect(self) -> None:
         """Opens the lanes of all boundaries of own blocks."""
         self.shapes = {index: torch.empty_like(it) for index, it in self.shapes.items()}
-        inner: dict[int, tuple[Lane, Lane]] = {}
+        inner: dict[int, tuple[Local, Local]] = {}
         for index, block in self.blocks.items():
+            inbox: Inbox
+            outbox: Outbox
             if not block.is_first:
-                ahead, back = inner.get(index) or self._lanes(index, self.rank - 1, False)
-                block.left = Port(ahead, back, self._wire(), self.meter)
+                inbox, outbox = inner.get(index) or self._lanes(index, self.rank - 1, False)
+                block.left = Port(inbox, outbox, self._wire(), self.meter)
             if not block.is_last:
                 if index + 1 in self.blocks:
-                    inner[index + 1] = ahead, back = Local(), Local()
+                    inbox, outbox = Local(), Local()
+                    inner[index + 1] = outbox, inbox
                 else:
-                    back, ahead = self._lanes(index + 1, self.rank + 1, True)
-                block.right = Port(back, ahead, self._wire(), self.meter)
+                    inbox, outbox = self._lanes(index + 1, self.rank + 1, True)
+                block.right = Port(inbox, outbox, self._wire(), self.meter)
 
-    def _lanes(self, boundary: int, rank: int, to_right: bool) -> tuple[Lane, Lane]:
-        """Inbox and outbox of a boundary with another rank."""
+    def _lanes(self, boundary: int, rank: int, to_right: bool) -> tuple[Incoming, Outgoing]:
+        """The lanes of a boundary with another rank, inbox first."""
         depth, like = 2 + self.rule.staleness, self.shapes[boundary]
         ahead, back = 2 * boundary, 2 * boundary + 1
         inward, outward = (back, ahead) if to_right else (ahead, back)
@@ -293,16 +303,14 @@ class Engine:
         """Messages that are under way are lost, unless the state was taken before."""
         if self.comm is not None:
             self.comm.Barrier()
-        for lane in {id(it): it for it in self._all_lanes() if isinstance(it, Outgoing)}.values():
-            lane.close()
+        ports = [port for block in self.blocks.values() for port in block.ports()]
+        for port in ports:
+            port.outbox.close()
         if self.comm is not None:
             self.comm.Barrier()
-        for lane in {id(it): it for it in self._all_lanes() if isinstance(it, Incoming)}.values():
-            lane.close()
-
-    def _all_lanes(self) -> list[Lane]:
-        ports = [port for block in self.blocks.values() for port in block.ports()]
-        return [lane for port in ports for lane in (port.inbox, port.outbox)]
+        for port in ports:
+            port.inbox.close()
+            port.inbox = port.outbox = Local()
 
     def _exchange_states(self, before: list[int], states: dict[int, dict[str, Any]]) -> None:
         sends = [

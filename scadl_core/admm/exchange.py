@@ -38,17 +38,24 @@ class Meter:
     said_bytes: int = 0
 
 
-class Lane(Protocol):
-    """One direction of a boundary; messages come out in the order in which they went in."""
+class Outbox(Protocol):
+    """Where messages go in; they come out in the same order."""
 
     def put(self, message: Message) -> None:
         """Sends; returns before it is received."""
+
+    def close(self) -> None:
+        """Gives requests back; what was put must have been taken."""
+
+
+class Inbox(Protocol):
+    """Where they come out."""
 
     def get(self) -> Message:
         """Receives; waits."""
 
     def close(self) -> None:
-        """Gives requests back; nothing may be under way."""
+        """Gives requests back."""
 
 
 class Local:
@@ -187,8 +194,8 @@ class Port:
         arrived: Of these, what was received ahead of its use.
     """
 
-    inbox: Lane
-    outbox: Lane
+    inbox: Inbox
+    outbox: Outbox
     wire: Wire
     meter: Meter
     under_way: int = 0

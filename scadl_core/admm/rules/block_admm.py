@@ -13,6 +13,7 @@ No derivative crosses a cut, and only the last block sees targets. It is gsADMM 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -41,22 +42,26 @@ class BlockADMM(Rule):
         optimizer: Makes each block's optimizer from its parameters.
         tau: Least majoriser, in units of rho.
         safety: The majoriser is at least this times the measured curvature of phi in x.
-        every: Iterations between two measurements of it (power iteration); 0: never.
+        every: Visits of a batch between two measurements of it (power iteration); 0: never.
         dual: gamma, 0 to 1; 0 is the pure penalty method.
         dual_below: Dual ascent begins in a boundary where ||o - x|| / ||o|| is below this.
         auxiliary: Weight of the heads' own loss, 0 to 1; more than 0 makes the rule a hybrid, whose
             blocks all see targets.
+        follow: How much of a change of c moves x at once. With 0, as in gsADMM, x lags tau / rho
+            iterations behind and holds the block before back where it was; with 1 what x keeps of
+            the past is its difference from c.
     """
 
     penalty: float = 0.01
     steps: int = 1
     optimizer: MakeOptimizer = adam
-    tau: float = 10.0
+    tau: float = 1.0
     safety: float = 2.0
     every: int = 20
     dual: float = 0.0
     dual_below: float = 0.05
     auxiliary: float = 0.0
+    follow: float = 1.0
     staleness: int = 0
 
     hears_left = True
@@ -111,7 +116,11 @@ class BlockADMM(Rule):
     def _listen(self, block: Block) -> None:
         for name, port in (("c", block.left), ("t", block.right)):
             for message in port.take_older_than(self.staleness) if port else ():
-                block.variables.put(message.batch, {name: message.value})
+                moved = {name: message.value}
+                if name == "c" and self.follow:
+                    v = block.variables.get(message.batch)
+                    moved["x"] = v["x"] + self.follow * (message.value - v["c"])
+                block.variables.put(message.batch, moved)
 
     def _consensus(self, v: dict[str, Tensor]) -> Tensor:
         return v["c"] + v["lambda"] if "lambda" in v else v["c"]
@@ -159,7 +168,9 @@ class BlockADMM(Rule):
         least = self.tau * block.penalty
         if block.is_first or not self.every:
             return least
-        if block.iteration % self.every == 0 or "curvature" not in v:
+        age = block.iteration - block.numbers.get(f"measured {visit.batch}", -math.inf)
+        if age >= self.every * len(block.variables.batches()):
+            block.numbers[f"measured {visit.batch}"] = block.iteration
             measured, _ = curvature(lambda at: self._objective(block, visit, v, block(at)), x)
             v["curvature"] = measured
             block.variables.put(visit.batch, {"curvature": measured})

@@ -35,11 +35,11 @@ def curvature(
             # A network that is linear in x, under a loss that is, has no Hessian to ask for.
             if not gradient.requires_grad:
                 return torch.zeros_like(_norm(x)), direction
-            direction = torch.autograd.grad(gradient, x, direction, retain_graph=step < steps - 1)[
-                0
-            ]
+            again = step < steps - 1
+            (direction,) = torch.autograd.grad(gradient, x, direction, retain_graph=again)
     return _norm(direction), direction
 
 
 def _norm(x: Tensor) -> Tensor:
-    return x.detach().flatten(1).norm(dim=1).reshape(-1, *[1] * (x.dim() - 1))
+    norm: Tensor = torch.linalg.vector_norm(x.detach().flatten(1), dim=1)
+    return norm.reshape(-1, *[1] * (x.dim() - 1))

@@ -33,7 +33,8 @@ def solve_output(
         The best z that was met; never worse than the one given.
     """
     if loss is squared:
-        return (nu * m + targets) / (nu + 1)
+        closed: Tensor = (nu * m + targets) / (nu + 1)
+        return closed
     best, least = z, math.inf
     momentum, extrapolated, before, previous = 1.0, z, z, math.inf
     for _ in range(steps + 1):
