@@ -76,7 +76,9 @@ class Engine:
         self.meter = Meter()
         self.iteration = 0
         self.seconds = 0.0
-        self.shapes: dict[int, Tensor] = {}  # an empty copy of what crosses the cut before a block
+        self.shapes: dict[
+            int, Tensor
+        ] = {}  # a meta tensor like what crosses the cut before a block
         self.blocks = {index: self._make(index) for index in self.placement[self.rank]}
 
     def owner(self, index: int) -> int:
@@ -231,7 +233,8 @@ class Engine:
             self._pass_on(block, output, shapes)
             self.rule.begin(block, visit, packed, output)
             if first:
-                self.shapes[block.index], self.shapes[block.index + 1] = packed, output
+                self.shapes[block.index] = torch.empty_like(packed, device="meta")
+                self.shapes[block.index + 1] = torch.empty_like(output, device="meta")
             elif len(packed) > len(self.shapes[block.index]):
                 raise ConfigError(
                     f"ADMM: batch {visit.batch} has {len(packed)} samples, the first had "
@@ -264,7 +267,6 @@ class Engine:
 
     def _connect(self) -> None:
         """Opens the lanes of all boundaries of own blocks."""
-        self.shapes = {index: torch.empty_like(it) for index, it in self.shapes.items()}
         inner: dict[int, tuple[Local, Local]] = {}
         for index, block in self.blocks.items():
             inbox: Inbox
@@ -286,7 +288,7 @@ class Engine:
         ahead, back = 2 * boundary, 2 * boundary + 1
         inward, outward = (back, ahead) if to_right else (ahead, back)
         return (
-            Incoming(self.comm, rank, inward, like, depth, self.meter),
+            Incoming(self.comm, rank, inward, like, depth, self.meter, self.device),
             Outgoing(self.comm, rank, outward, like, depth, self.meter),
         )
 
@@ -296,7 +298,8 @@ class Engine:
     def _state(self, block: Block) -> dict[str, Any]:
         for port in block.ports():
             port.drain()
-        likes = [self.shapes.get(block.index), self.shapes.get(block.index + 1)]
+        ends = [self.shapes[at] for at in (block.index, block.index + 1) if at in self.shapes]
+        likes = [(list(it.shape), str(it.dtype).removeprefix("torch.")) for it in ends]
         return {**block.state_dict(), "likes": likes}
 
     def _close(self) -> None:
@@ -332,9 +335,9 @@ class Engine:
         self.blocks = {index: self._make(index) for index in self.placement[self.rank]}
         self.shapes = {}
         for index in self.blocks:
-            for offset, like in enumerate(states[index]["likes"]):
-                if like is not None:
-                    self.shapes[index + offset] = like.to(self.device)
+            for offset, (shape, dtype) in enumerate(states[index]["likes"]):
+                kind = getattr(torch, dtype)
+                self.shapes[index + offset] = torch.empty(shape, dtype=kind, device="meta")
         if self.shapes:
             self._connect()
         for index, block in self.blocks.items():

@@ -136,12 +136,13 @@ class Outgoing:
 
 
 class Incoming:
-    """The receiving end over MPI; arguments as of :class:`Outgoing`."""
+    """The receiving end over MPI; arguments as of :class:`Outgoing`, and where values shall be."""
 
     def __init__(
-        self, comm: Any, rank: int, tag: int, largest: Tensor, depth: int, meter: Meter
-    ) -> None:
-        self.like, self.meter = largest, meter
+        self, comm: Any, rank: int, tag: int, largest: Tensor, depth: int, meter: Meter,
+        device: torch.device,
+    ) -> None:  # fmt: skip
+        self.like, self.meter, self.device = largest, meter, device
         self.buffers = _buffers(largest, depth)
         self.requests = [comm.Recv_init(buffer, rank, tag) for buffer in self.buffers]
         for request in self.requests:
@@ -166,7 +167,7 @@ class Incoming:
             flat = value.numpy().reshape(-1).view(np.uint8)
             flat[:] = buffer[_HEAD_BYTES : _HEAD_BYTES + flat.size]
         self.requests[turn].Start()
-        return Message(batch, value.to(self.like.device))
+        return Message(batch, value.to(self.device))
 
     def close(self) -> None:
         """Takes the posted receives back."""
