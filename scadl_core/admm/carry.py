@@ -23,7 +23,7 @@ def pack(value: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, Shapes | None]:
     if isinstance(value, Tensor):
         return value, None
     shapes = tuple(tuple(part.shape[1:]) for part in value)
-    return torch.cat([part.flatten(1) for part in value], dim=1), shapes
+    return torch.cat([part.reshape(len(part), -1) for part in value], dim=1), shapes
 
 
 def unpack(packed: Tensor, shapes: Shapes | None) -> Tensor | tuple[Tensor, ...]:

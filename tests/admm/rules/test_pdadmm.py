@@ -138,7 +138,7 @@ def test_the_lagrangian_falls_and_the_dual_is_what_the_theory_says(seed: int) ->
     net, (x, _) = mlp([5, 8, 8, 3]), regression(seed)
     y = torch.randint(0, 3, (len(x),))
     rule = PdADMM(penalty=0.45, nu=0.1, convergent=True)
-    fitted = fit(Problem(net, "cross_entropy"), Data.of(x, y), rule=rule, iterations=40)
+    fitted = fit(Problem(net, "cross_entropy"), Data.of(x, y), rule=rule, iterations=15)
     lagrangian = [it["lagrangian"] for it in fitted.trace]
     assert np.diff(lagrangian).max() <= 1e-10
     assert lagrangian[-1] < lagrangian[0]
