@@ -217,8 +217,8 @@ class History(Callback):
     def on_train_start(self, trainer: Trainer, module: Any) -> None:
         """Starts the clock and counts the gradient exchange from now on."""
         self._began, self._sent_bytes_began = time.monotonic(), self.world.traffic.sent_bytes
-        if self.world.size > 1:
-            model: Any = trainer.strategy.model
+        model: Any = trainer.strategy.model
+        if hasattr(model, "register_comm_hook"):  # ranks of which each has the whole network
             model.register_comm_hook(self.world, counted_average)
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, *_: Any) -> None:

@@ -26,6 +26,7 @@ from scadl_core.record.runfolder import RunFolder, new_name, unfinished
 from scadl_core.workflow.activations import ActivationMemory
 from scadl_core.workflow.callbacks import Checkpoints, History, LineProgress, StopOnSignal
 from scadl_core.workflow.contracts import Source
+from scadl_core.workflow.gradient import GradientSolver
 from scadl_core.workflow.interrupts import Interrupts
 from scadl_core.workflow.loaders import Loaders
 from scadl_core.workflow.pipeline import make_source, make_task, resolve
@@ -120,7 +121,7 @@ class _Run:
         self.interrupts.check("after the test")
 
         metrics = self.metrics(task, source, history)
-        self.world.first(lambda: self.finish(task, source, metrics, provenance))
+        self.world.first(lambda: self.finish(task, source, metrics, provenance, solver))
         say(self.world, f"report: {self.folder.report}")
         return metrics
 
@@ -156,7 +157,7 @@ class _Run:
             say(self.world, f"going on from step {step}")
         return path
 
-    def solver(self, history: History, identity: dict[str, Any]) -> Any:
+    def solver(self, history: History, identity: dict[str, Any]) -> GradientSolver:
         """Builds the solver with the callbacks that every run has.
 
         Their order matters: a checkpoint holds the epoch's row, and a stop comes after the
@@ -167,7 +168,7 @@ class _Run:
         on_terminal = sys.stdout.isatty()
         every_steps = self.config.trainer.log_every_n_steps
         progress: list[Callback] = [] if on_terminal else [LineProgress(every_steps)]
-        return build(
+        solver: GradientSolver = build(
             self.config,
             "solver",
             trainer=build(self.config, "trainer"),
@@ -184,6 +185,7 @@ class _Run:
             folder=self.folder.path,
             progress_bar=on_terminal,
         )
+        return solver
 
     def loggers(self) -> list[Any]:
         """The configured logger, on rank 0; curves of a resumed run go on in the same folder."""
@@ -203,8 +205,9 @@ class _Run:
         return {name: value for name, value in all_of_them.items() if math.isfinite(value)}
 
     def finish(
-        self, task: Task, source: Source, metrics: dict[str, float], provenance: dict[str, Any]
-    ) -> None:
+        self, task: Task, source: Source, metrics: dict[str, float], provenance: dict[str, Any],
+        solver: GradientSolver,
+    ) -> None:  # fmt: skip
         """Predictions, figures and the report; ``metrics.json`` last, since it says that the run is
         complete.
 
@@ -226,6 +229,7 @@ class _Run:
             captions = build(self.config, "figures", task=task, source=source, folder=folder)
         learning_curves(self.folder.history, folder / "learning_curves.png")
         captions["learning_curves.png"] = "Loss and scores after each epoch."
+        captions |= solver.draw(folder)
         tables = []
         if self.memory is not None:
             captions["activations.png"] = self.memory.draw(folder / "activations.png")
