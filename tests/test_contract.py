@@ -155,5 +155,5 @@ def test_the_example_runs_through_every_stage(
     inputs = "[" + ", ".join(f"'{path}'" for path in example) + "]"
     done = scadl("predict", app.name, "run.dir=run", f"input={inputs}", "output=out")
     assert (done.status, done.err) == (0, "")
-    written = Path(done.out.strip().removeprefix("written: "))
+    written = Path(done.out.splitlines()[-1].removeprefix("written: "))
     assert written.stat().st_size > 0
