@@ -25,7 +25,7 @@ RUN = [
     "trainer.max_epochs=6",
     "trainer.log_every_n_steps=1",
 ]
-TIMEOUT_S = 240
+TIMEOUT_S = 600
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
