@@ -296,7 +296,7 @@ class CompressedActivations:
         if (known := self._known(tensor, call.name)) is not None:
             return known
         # As threshold_backward and leaky_relu_backward compare, NaN included.
-        is_one = ~(tensor <= 0) if is_relu else tensor > 0
+        is_one = (tensor <= 0).logical_not_() if is_relu else tensor > 0
         box = self._boxed(tensor, boxes.bits_of(tensor, is_one), place, "sign")
         return self._remember(tensor, box, "relu" if is_relu else call.name)
 
