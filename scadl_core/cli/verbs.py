@@ -17,7 +17,9 @@ from scadl_core.errors import ConfigError
 if TYPE_CHECKING:  # what a verb needs is imported when it is called
     from scadl_core.record.runfolder import RunFolder
 
-__all__ = ["bench", "check", "config", "doctor", "evaluate", "list_", "predict", "rerun", "train"]
+__all__ = [
+    "bench", "check", "config", "doctor", "evaluate", "list_", "predict", "rerun", "study", "train",
+]  # fmt: skip
 
 
 def list_(words: list[str]) -> int:
@@ -137,6 +139,14 @@ def doctor(words: list[str]) -> int:
 def bench(words: list[str]) -> int:
     """The tables of the README, against the peers."""
     from scadl_core.cli.bench import bench as run
+
+    run(words, _console())
+    return 0
+
+
+def study(words: list[str]) -> int:
+    """Trainings with every compressor and bound."""
+    from scadl_core.cli.study import study as run
 
     run(words, _console())
     return 0
