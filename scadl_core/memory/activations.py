@@ -116,7 +116,7 @@ class CompressedActivations:
         self.ledger = Ledger()
         self.sites: dict[str, Site] = {}
         self.step = 0
-        self.is_watching = False
+        self.is_watching = self.is_asked = False
         limit = parse_budget(budget, _device_of(module))
         self.control = (
             Control(limit, fraction, find_blocks(module, blocks), self.ledger, self.sites)
@@ -134,7 +134,8 @@ class CompressedActivations:
                 self.control.between_steps(self.is_watching)
             self.ledger.begin()
             self._refresh()
-            self.is_watching = self.step < self.every or self.step % self.every == 0
+            first, due = self.step < self.every, self.step % self.every == 0
+            self.is_watching = self.is_asked or first or due
             self.step += 1
         with ExitStack() as stack:
             try:
