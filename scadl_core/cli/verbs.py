@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what a verb needs is imported when it is called
 
 __all__ = [
     *("bench", "check", "config", "doctor", "evaluate", "export", "list_", "predict", "rerun"),
-    "train",
+    *("study", "train"),
 ]
 
 
@@ -148,6 +148,14 @@ def doctor(words: list[str]) -> int:
 def bench(words: list[str]) -> int:
     """The tables of the README, against the peers."""
     from scadl_core.cli.bench import bench as run
+
+    run(words, _console())
+    return 0
+
+
+def study(words: list[str]) -> int:
+    """Trainings with every compressor and bound."""
+    from scadl_core.cli.study import study as run
 
     run(words, _console())
     return 0

@@ -116,7 +116,7 @@ class CompressedActivations:
         self.ledger = Ledger()
         self.sites: dict[str, Site] = {}
         self.step = 0
-        self.is_watching = False
+        self.is_watching = self.is_asked = False
         limit = parse_budget(budget, _device_of(module))
         self.control = (
             Control(limit, fraction, find_blocks(module, blocks), self.ledger, self.sites)
@@ -134,7 +134,8 @@ class CompressedActivations:
                 self.control.between_steps(self.is_watching)
             self.ledger.begin()
             self._refresh()
-            self.is_watching = self.step < self.every or self.step % self.every == 0
+            first, due = self.step < self.every, self.step % self.every == 0
+            self.is_watching = self.is_asked or first or due
             self.step += 1
         with ExitStack() as stack:
             try:
@@ -296,7 +297,7 @@ class CompressedActivations:
         if (known := self._known(tensor, call.name)) is not None:
             return known
         # As threshold_backward and leaky_relu_backward compare, NaN included.
-        is_one = ~(tensor <= 0) if is_relu else tensor > 0
+        is_one = (tensor <= 0).logical_not_() if is_relu else tensor > 0
         box = self._boxed(tensor, boxes.bits_of(tensor, is_one), place, "sign")
         return self._remember(tensor, box, "relu" if is_relu else call.name)
 

@@ -50,8 +50,8 @@ class Places:
     a small rest.
 
     Attributes:
-        rows: int64 (H, 1), the smallest row that any map has in the row of windows.
-        columns: int64 (1, W).
+        rows: int32 (H, 1), the smallest row that any map has in the row of windows.
+        columns: int32 (1, W).
         rest: What is added, as row times ``across`` plus column, in bits.
         across: Columns of a window.
         width: Columns of the input.
@@ -70,9 +70,10 @@ class Places:
 
     def restore(self) -> Tensor:
         """The indices, int64."""
-        codes = self.rest.restore().long()
-        row = torch.div(codes, self.across, rounding_mode="floor") + self.rows
-        return row * self.width + codes % self.across + self.columns
+        codes = self.rest.restore().int()
+        row = torch.div(codes, self.across, rounding_mode="floor")
+        column = codes - row * self.across
+        return (row + self.rows) * self.width + (column + self.columns).long()
 
 
 def places_of(index: Tensor, width: int) -> Places | None:
@@ -82,7 +83,9 @@ def places_of(index: Tensor, width: int) -> Places | None:
         index: int64 (..., H, W).
         width: Columns of the input.
     """
-    row, column = torch.div(index, width, rounding_mode="floor"), index % width
+    narrow = index.int()  # a map has fewer than 2^31 pixels, and narrow numbers are faster
+    row = torch.div(narrow, width, rounding_mode="floor")
+    column = narrow - row * width
     maps = tuple(range(index.ndim - 2))
     rows = row.amin((*maps, -1), keepdim=True)
     columns = column.amin((*maps, -2), keepdim=True)

@@ -12,8 +12,11 @@ from torch import Tensor
 from scadl_core.memory.operations import Call, Need
 
 MEMORY = 0.1  # weight of the newest statistics in their exponential average
-DITHER_FROM = 1e-2  # of the values' root mean square: from here on nearest rounding is biased
-# by more than 5 % (measured on three convolutions, docs/results/memory.md)
+# Bound over the root mean square from which nearest rounding is biased. Behind a ReLU small values
+# are many and all become zero: by more than 5 % at 1e-2 (docs/results/memory.md). What goes into a
+# normalisation has a smooth density, of which steps up to a standard deviation are too small to
+# notice (Widrow 1956, doi:10.1109/TCT.1956.1086334).
+DITHER_FROM = {Need.SUM: 1e-2, Need.VALUE: 1e-2, Need.NORM: 0.5}
 
 
 @dataclass
@@ -96,7 +99,7 @@ class Site:
 
     def is_loose(self, eps: float) -> bool:
         """Whether a bound needs dither."""
-        return self.scale is not None and eps > DITHER_FROM * self.scale
+        return self.scale is not None and eps > DITHER_FROM[self.need] * self.scale
 
     def state(self) -> dict[str, Any]:
         """What a resumed training goes on with."""
