@@ -105,6 +105,7 @@ class _Hook:
         self.capture, self.module = weakref.ref(capture), weakref.ref(module)
         self.layer = weakref.ref(layer)
 
+    @torch.compiler.disable  # type: ignore[untyped-decorator]
     def __call__(
         self, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], output: Any
     ) -> None:

@@ -94,10 +94,7 @@ class Curvature:
 
     def damping_of(self, layer: Layer, damping: float) -> dict[str, Tensor]:
         """The damping of each factor of an owned layer, (groups,)."""
-        means = {
-            name: self.averages.mean(layer, name).diagonal(dim1=-2, dim2=-1).mean(1)
-            for name in layer.sides
-        }
+        means = {name: self.averages.mean_diagonal(layer, name) for name in layer.sides}
         if "A" not in means:
             return {"G": torch.full_like(means["G"], damping)}
         a, g = split_damping(means["A"], means["G"], damping)
@@ -145,7 +142,7 @@ class Curvature:
 
     def _begin(self, layer: Layer, name: str, damping: Tensor) -> None:
         """Stands in until an inversion succeeds: the factor taken for its mean diagonal."""
-        mean = self.averages.mean(layer, name).diagonal(dim1=-2, dim2=-1).mean(1)
+        mean = self.averages.mean_diagonal(layer, name)
         stand_in = self.inverses.view(layer, name)
         scale = torch.ones_like(mean) if self.values else 1 / (mean + damping)
         stand_in.copy_(torch.eye(stand_in.shape[1]).to(stand_in) * scale[:, None, None])
@@ -256,5 +253,7 @@ def _apply(left: Tensor | None, middle: Tensor, right: Tensor | None) -> Tensor:
         if 1 in matrix.shape[1:] and matrix.shape[1] != matrix.shape[2]:
             middle = middle * matrix
         else:
-            middle = matrix @ middle if on_left else middle @ matrix
+            first, second = (matrix, middle) if on_left else (middle, matrix)
+            # A batch of one is dearer than a product.
+            middle = (first[0] @ second[0])[None] if len(first) == 1 else first @ second
     return middle

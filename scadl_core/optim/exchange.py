@@ -7,8 +7,8 @@ those of DistributedDataParallel may be on their way at the same time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import torch
@@ -16,13 +16,16 @@ import torch.distributed as dist
 from torch import Tensor
 
 from scadl_core.comm import World
+from scadl_core.optim.compression import FactorCodec, Part, decode_factors
 from scadl_core.optim.curvature import Curvature, Group
 from scadl_core.optim.factors import Tally
 from scadl_core.optim.layers import Layer
-from scadl_core.optim.packing import pack, packed_size, split, unpack
+from scadl_core.optim.packing import pack, packed_size, unpack
 from scadl_core.optim.placement import place
 
 T = TypeVar("T")
+# Of a layer with so many samples and rows, by factor.
+Scales = Callable[[Layer, Sequence[float]], Mapping[str, float] | None]
 _BUCKET_BYTES = 25 * 2**20
 
 
@@ -47,9 +50,52 @@ class _Bucket:
 
     owner: int
     layers: list[Layer]
-    waiting: set[str] = field(default_factory=set)
     buffer: Tensor | None = None
-    work: Any = None
+    work: list[Any] | None = None
+    is_compressed: bool = False
+
+    @property
+    def keys(self) -> list[tuple[str, str]]:
+        """Layer and factor, in the order of the buffer."""
+        return [(layer.name, name) for layer in self.layers for name in layer.sides]
+
+    @property
+    def sizes(self) -> list[int]:
+        """Of the parts of the buffer: the factors of a layer, then its counts."""
+        return [n for layer in self.layers for n in (*map(packed_size, layer.sides.values()), 2)]
+
+    def separate(self, buffer: Tensor) -> tuple[Tensor, Tensor]:
+        """All factors, and all counts."""
+        parts = iter(buffer.split(self.sizes))
+        factors, counts = [], []
+        for layer in self.layers:
+            factors += [next(parts) for _ in layer.sides]
+            counts.append(next(parts))
+        return torch.cat(factors), torch.cat(counts)
+
+    def counts_of(self, layer: Layer, counts: Tensor) -> list[float]:
+        """Samples and rows of one layer."""
+        start = 2 * self.layers.index(layer)
+        return counts[start : start + 2].tolist()
+
+    def join(self, factors: Tensor, counts: Tensor) -> Tensor:
+        """The reverse of :meth:`separate`."""
+        each = iter(factors.split([packed_size(s) for x in self.layers for s in x.sides.values()]))
+        two = iter(counts.split(2))
+        return torch.cat(
+            [p for x in self.layers for p in (*(next(each) for _ in x.sides), next(two))]
+        )
+
+
+@dataclass
+class _Sent:
+    """A message on its way, and the memory it is sent from."""
+
+    work: Any
+    values: Tensor
+
+    def wait(self) -> None:
+        self.work.wait()
 
 
 class Exchange:
@@ -59,12 +105,21 @@ class Exchange:
         layers: All of the model.
         fraction: See :func:`scadl_core.optim.placement.place`.
         local_factors: Whether statistics stay where they are.
+        compression: None, or eps of :class:`scadl_core.optim.compression.FactorCodec`.
         world: The processes; None is those of torch.distributed.
     """
 
     def __init__(
-        self, layers: Sequence[Layer], fraction: float, local_factors: bool, world: World | None
+        self,
+        layers: Sequence[Layer],
+        fraction: float,
+        local_factors: bool,
+        compression: float | None,
+        world: World | None,
     ) -> None:
+        self.codec = None if compression is None else FactorCodec(compression)
+        self._limits: dict[tuple[str, str], float] = {}
+        self._messages = 0
         self.world = world or _world()
         self.local_factors, self.is_alone = local_factors, self.world.size == 1
         costs = {
@@ -77,6 +132,7 @@ class Exchange:
         self.worked = [layer for layer in layers if self.placement.works(rank, layer.name)]
         self.layers = list(layers)
         self.model: Any = None
+        self._factor_bytes = self._full_bytes = 0
         self._buckets: list[_Bucket] = []
         if not self.is_alone:
             self._meet()
@@ -158,9 +214,33 @@ class Exchange:
                     return
                 self._send(bucket)
 
-    def listen(self, tallies: dict[str, Tally], model: Any) -> None:
-        """Lets :meth:`arrived` look at the tallies of a model."""
-        self._tallies, self.model = tallies, model
+    def listen(self, tallies: dict[str, Tally], model: Any, scales: Scales) -> None:
+        """Lets :meth:`arrived` look at the tallies of a model.
+
+        Args:
+            tallies: Of all layers.
+            model: Which may be a DistributedDataParallel.
+            scales: What the sums of a tally are multiplied by.
+        """
+        self._tallies, self.model, self._scales = tallies, model, scales
+
+    def learn_limits(self, names: Sequence[str], curvature: Curvature, damping: float) -> None:
+        """Tells every rank the damping of each factor, to which errors will be tied."""
+        if self.codec is None or self.is_alone or self.local_factors:
+            return
+        keys = [
+            (layer.name, n) for layer in self.layers if layer.name in names for n in layer.sides
+        ]
+        shares = {
+            (layer.name, n): share.min()
+            for layer in self.owned
+            if layer.name in names
+            for n, share in curvature.damping_of(layer, damping).items()
+        }
+        zero = torch.zeros((), device=self.layers[0].device)
+        told = torch.stack([shares.get(key, zero).to(zero) for key in keys])
+        self._reduce_all(told)
+        self._limits.update(zip(keys, told.tolist(), strict=True))
 
     def _send(self, bucket: _Bucket) -> None:
         parts = []
@@ -178,8 +258,60 @@ class Exchange:
             tally.sums = {}
         bucket.buffer = torch.cat(parts)
         if bucket.owner != self.world.rank:
-            self.world.traffic.count(bucket.buffer)
-        bucket.work = dist.reduce(bucket.buffer, bucket.owner, group=self._all, async_op=True)
+            self._full_bytes += 4 * sum(s.numel for x in bucket.layers for s in x.sides.values())
+        if self.codec is not None and all(self._limits.get(key) for key in bucket.keys):
+            self._send_compressed(bucket)
+            return
+        if bucket.owner != self.world.rank:
+            self._count(bucket.buffer)
+        bucket.work = [dist.reduce(bucket.buffer, bucket.owner, group=self._all, async_op=True)]
+
+    def _count(self, values: Tensor) -> None:
+        self.world.traffic.count(values)
+        self._factor_bytes += values.nbytes
+
+    def _send_compressed(self, bucket: _Bucket) -> None:
+        """Sums of what was rounded cannot be formed on the way: each rank writes to the owner."""
+        assert self.codec is not None and bucket.buffer is not None
+        bucket.is_compressed, bucket.work = True, []
+        self._messages += 1
+        if bucket.owner == self.world.rank:
+            return
+        factors, counts = bucket.separate(bucket.buffer)
+        limits = []
+        for layer in bucket.layers:
+            scales = self._scales(layer, bucket.counts_of(layer, counts))
+            limits += [
+                Part(side, self._limits[layer.name, n] / scales[n] if scales else 0.0)
+                for n, side in layer.sides.items()
+            ]
+        data = self.codec.encode(
+            factors, limits, self._messages * self.world.size + self.world.rank
+        )
+        data = counts.double().cpu().numpy().tobytes() + data
+        payload = torch.frombuffer(bytearray(data), dtype=torch.uint8).to(factors.device)
+        size = torch.tensor([len(payload)], device=factors.device)
+        for values in (size, payload):
+            self._count(values)
+            work = dist.isend(values, bucket.owner, group=self._all)
+            bucket.work.append(_Sent(work, values))
+
+    def _receive(self, bucket: _Bucket) -> None:
+        """Adds what the other ranks have sent to the owner's own statistics."""
+        assert bucket.buffer is not None
+        sides = [side for layer in bucket.layers for side in layer.sides.values()]
+        head = 16 * len(bucket.layers)
+        for rank in range(self.world.size):
+            if rank == self.world.rank:
+                continue
+            size = torch.zeros(1, dtype=torch.int64, device=bucket.buffer.device)
+            dist.recv(size, rank, group=self._all)
+            payload = torch.empty(int(size), dtype=torch.uint8, device=bucket.buffer.device)
+            dist.recv(payload, rank, group=self._all)
+            data = payload.cpu().numpy().tobytes()
+            counts = torch.frombuffer(bytearray(data[:head]), dtype=torch.float64)
+            factors = decode_factors(data[head:], sides, bucket.buffer)
+            bucket.buffer += bucket.join(factors, counts.to(bucket.buffer))
 
     def collect(self, tallies: dict[str, Tally]) -> dict[str, Totals]:
         """The statistics of owned layers over all ranks; every rank calls it.
@@ -198,16 +330,19 @@ class Exchange:
                 self._send(bucket)
         found: dict[str, Totals] = {}
         for bucket in self._buckets:
-            bucket.work.wait()
+            for work in bucket.work or ():
+                work.wait()
             if bucket.owner == self.world.rank:
+                if bucket.is_compressed:
+                    self._receive(bucket)
                 found.update(self._read(bucket))
             bucket.work = bucket.buffer = None
+            bucket.is_compressed = False
         return found
 
     def _read(self, bucket: _Bucket) -> Iterator[tuple[str, Totals]]:
         assert bucket.buffer is not None
-        sizes = [n for layer in bucket.layers for n in (*map(packed_size, layer.sides.values()), 2)]
-        parts = iter(split(bucket.buffer, sizes))
+        parts = iter(bucket.buffer.split(bucket.sizes))
         for layer in bucket.layers:
             sums = {name: unpack(next(parts), side) for name, side in layer.sides.items()}
             samples, rows = next(parts).double()
@@ -255,8 +390,12 @@ class Exchange:
         return box[0]  # type: ignore[return-value]
 
     def report(self) -> dict[str, float]:
-        """Bytes sent by this rank, and how many full float32 factors would have been."""
-        return {"sent_bytes": self.world.traffic.sent_bytes}
+        """What this rank has sent for factors, and the ratio of full float32 matrices to it."""
+        ratio = self._full_bytes / self._factor_bytes if self._factor_bytes else 1.0
+        found = {"factor_bytes": self._factor_bytes, "factor_ratio": ratio}
+        if self.codec is not None:
+            found |= {"tightened": self.codec.tightened, "factor_error": self.codec.worst}
+        return found
 
     def _broadcast(self, values: Tensor, source: int, group: Any) -> None:
         if source == self.world.rank:

@@ -170,25 +170,32 @@ class Averages:
 
         Args:
             layer: Whose.
-            sums: Of outer products, by factor.
+            sums: Of outer products, by factor; scaled in place.
             scales: What each sum is multiplied by.
             decay: Of the average.
         """
-        new = {name: value * scales[name] for name, value in sums.items()}
+        new = {name: value.mul_(scales[name]) for name, value in sums.items()}
         traces = [value.diagonal(dim1=-2, dim2=-1).sum() for value in new.values()]
         good = torch.stack(traces).isfinite().all()
         for name, value in new.items():
             average = self.bank.view(layer, name)
-            average.lerp_(torch.where(good, value, average), 1 - decay)
+            average.lerp_(torch.where(good, value, average, out=value), 1 - decay)
         weight = self.weight[layer.name]
         weight.copy_(torch.where(good, weight * decay + (1 - decay), weight))
         self.refused[layer.name] += ~good
 
+    def mean_diagonal(self, layer: Layer, name: str) -> Tensor:
+        """The mean of the diagonal of :meth:`mean`, (groups,)."""
+        means = self.bank.view(layer, name).diagonal(dim1=-2, dim2=-1).mean(1)
+        weight = self.weight[layer.name]
+        return means / torch.where(weight > 0, weight, 1.0).to(means.dtype)
+
     def mean(self, layer: Layer, name: str) -> Tensor:
-        """The average without its bias; zero before the first value."""
+        """The average without its bias, symmetric; zero before the first value."""
         value = self.bank.view(layer, name)
         weight = self.weight[layer.name]
-        return value / torch.where(weight > 0, weight, 1.0).to(value.dtype)
+        value = value / torch.where(weight > 0, weight, 1.0).to(value.dtype)
+        return value.triu() + value.triu(1).mT if value.shape[1] > 1 else value
 
 
 def shape_order(layer: Layer) -> tuple[int, ...]:

@@ -78,7 +78,11 @@ class Cholesky:
             inverses, failed = damped.reciprocal(), damped[:, 0, 0] <= 0
         else:
             roots, codes = torch.linalg.cholesky_ex(damped)
-            inverses, failed = torch.cholesky_inverse(roots), codes != 0
+            diagonal = roots.diagonal(dim1=-2, dim2=-1)
+            failed = (codes != 0) | ~((diagonal > 0) & diagonal.isfinite()).all(1)
+            # A zero on a diagonal would raise, and for all matrices of the stack.
+            unit = torch.eye(stack.shape[1], dtype=stack.dtype, device=stack.device)
+            inverses = torch.cholesky_inverse(torch.where(failed[:, None, None], unit, roots))
         return Inverted(inverses, None, ~failed & inverses.sum((1, 2)).isfinite())
 
 

@@ -128,7 +128,7 @@ class KFAC(Optimizer):
         layers = [
             layer for layer in self.coverage.layers if all(id(p) in rates for p in layer.parameters)
         ]
-        self.exchange = Exchange(layers, fraction, local_factors, world)
+        self.exchange = Exchange(layers, fraction, local_factors, compression, world)
         self.groups = make_groups(
             layers, lambda layer: (rates[id(layer.parameters[0])], self.exchange.column(layer))
         )
@@ -138,7 +138,7 @@ class KFAC(Optimizer):
         self.layers = {layer.name: layer for layer in layers}
         self.capture = Capture(self.coverage, positions, self.exchange.arrived)
         self.capture.listens = fisher == "empirical"
-        self.exchange.listen(self.capture.tallies, model)
+        self.overlap(model)
         self.ready: set[str] = set()
         self._flags: list[tuple[bool, list[str], Tensor]] = []
         self._again: list[str] = []
@@ -246,15 +246,27 @@ class KFAC(Optimizer):
         if new:
             found = self.exchange.any([tallies[name].samples > 0 for name in new])
             self.ready |= {name for name, is_there in zip(new, found, strict=True) if is_there}
-        terms = self.capture.last[1].positions if self.capture.last else 1
         parts = 1 if self.exchange.local_factors else self.exchange.world.size
         for name, totals in self.exchange.collect(tallies).items():
-            scale = gradient_scale(self.loss_reduction, totals.samples / parts, totals.rows, terms)
-            loss_scale = self._loss_scale(self.layers[name].device)
-            if loss_scale is not None:
-                scale = scale / loss_scale.square()
-            scales = {"A": 1 / totals.samples, "G": scale}
+            scales = self._scales(self.layers[name], totals.samples, totals.rows, parts)
             self.curvature.averages.update(self.layers[name], totals.sums, scales, self.decay)
+
+    def _scales(
+        self, layer: Layer, samples: Tensor | float, rows: Tensor | float, parts: int
+    ) -> dict[str, Tensor | float]:
+        """What sums over that many samples and rows, of so many ranks, are multiplied by."""
+        terms = self.capture.last[1].positions if self.capture.last else 1
+        scale = gradient_scale(self.loss_reduction, samples / parts, rows, terms)
+        loss_scale = self._loss_scale(layer.device)
+        if loss_scale is not None:
+            scale = scale / loss_scale.square()
+        return {"A": 1 / samples, "G": scale}
+
+    def _local_scales(self, layer: Layer, counts: Sequence[float]) -> dict[str, float] | None:
+        samples, rows = counts
+        if not samples:
+            return None
+        return {name: float(s) for name, s in self._scales(layer, samples, rows, 1).items()}
 
     def _refresh(self, damping: float) -> None:
         """Inverts what is due: by the calendar, by the residual probe, or again after a failure."""
@@ -265,16 +277,16 @@ class KFAC(Optimizer):
         new = [name for name in names if name not in self.curvature.started]
         if self.steps == self.burn_in or (self.steps % period == 0 and not self.refresh_above):
             due = names
-        elif self.steps % period == 0:
-            old = [name for name in names if name in self.curvature.started]
-            stale = self.curvature.stale(
-                self._owned(old), damping, self.refresh_above, self.seed + self.steps
-            )
+        elif self.steps % period == 0 and len(new) < len(names):
+            old = [name for name in names if name not in new]
+            seed = self.seed + self.steps
+            stale = self.curvature.stale(self._owned(old), damping, self.refresh_above, seed)
             self._flags.append((True, old, self.exchange.agree(stale, old)))
         due = list(dict.fromkeys([*due, *new]))
         if due:
             failed = self.curvature.refresh(self._owned(due), damping)
             self.exchange.share_inverses(due, self.curvature)
+            self.exchange.learn_limits(due, self.curvature, damping)
             self.curvature.finish(due, self.groups)
             self._flags.append((False, due, self.exchange.agree(failed, due)))
             self.counters["refreshed"] += len(due)
@@ -350,8 +362,8 @@ class KFAC(Optimizer):
     def report(self) -> dict[str, float]:
         """What has happened so far: steps ``skipped`` for gradients that were not finite; factors
         ``retried`` with more damping, ``kept`` from before, ``refreshed``; statistics ``refused``
-        by this rank; bytes this rank has sent, ``factor_ratio`` of full float32 matrices to what
-        was sent for factors.
+        by this rank; ``factor_bytes`` it has sent, ``factor_ratio`` of full float32 matrices to
+        them; with compression ``factor_error``, the largest error over the damping.
         """
         refused = sum(int(n) for n in self.curvature.averages.refused.values())
         skipped = self.counters["skipped"] + int(self._skipped_on_device)
@@ -365,7 +377,7 @@ class KFAC(Optimizer):
         """Sends statistics while the backward passes of this DistributedDataParallel go on; done by
         itself when the optimizer is made from one.
         """
-        self.exchange.listen(self.capture.tallies, ddp)
+        self.exchange.listen(self.capture.tallies, ddp, self._local_scales)
 
     def state_dict(self) -> dict[str, Any]:
         """The inner optimizer's state, and under "kfac" all factors and inverses, which ranks that

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
 from functools import lru_cache
 
 import torch
@@ -36,8 +35,3 @@ def unpack(flat: Tensor, side: Side) -> Tensor:
     stack[:, rows, columns] = values
     stack[:, columns, rows] = values
     return stack
-
-
-def split(flat: Tensor, sizes: Iterable[int]) -> Sequence[Tensor]:
-    """Consecutive parts of a flat tensor, as views."""
-    return torch.split(flat, list(sizes))

@@ -61,12 +61,7 @@ def _kind(argument: Any) -> str:
         return type(argument).__name__
     flags = argument.flags
     order = "c" * flags.c_contiguous + "r" * (not flags.writeable) + "u" * (not flags.aligned)
-    return f"{_name(argument.dtype)}{argument.ndim}{order}"
-
-
-@cache
-def _name(dtype: np.dtype[Any]) -> str:
-    return dtype.name  # which NumPy puts together anew each time, 15 us of a call
+    return f"{argument.dtype.name}{argument.ndim}{order}"
 
 
 def _compiled(function: Callable[..., Any], kind: str) -> Any:

@@ -69,7 +69,7 @@ def find_layers(
         key = tuple(dict.fromkeys(id(p) for p in chain(*(layer.parameters for layer in made))))
         if key in shared and type(shared[key][0]) is type(made[0]):
             made = shared[key]  # used twice: one layer with twice the positions
-        elif any(owners.get(p, key) != key for p in key):
+        elif any(p in owners for p in key):
             reasons.update(dict.fromkeys(key, f"shared with another kind of layer, {name}"))
         shared.setdefault(key, made)
         owners.update(dict.fromkeys(key, key))
