@@ -162,7 +162,7 @@ def test_a_configuration_of_weaver_is_taken_over(scadl: Scadl, hep_run: Path) ->
         "by": ["jet_pt", "jet_sdmass"],
         "bins": [[500, 700, 1100], [0, 100, 500]],
     }
-    quick = ("trainer.max_epochs=1", "trainer.limit_train_batches=2", "trainer.accelerator=cpu")
+    quick = ("debug=smoke", "trainer.accelerator=cpu", "baseline.max_iter=2", "model.width=8")
     done(scadl("train", "hep", "--config-dir", "mine", "data=page", *quick, "run.dir=run"))
     assert "test/auc_QCD_Hbb" in json.loads(Path("run/metrics.json").read_text())
     for old, new, said in (
