@@ -35,7 +35,7 @@ SMALL = {
         "model.width=4",
         "figures.num_samples=1",
     ),
-    "hep": ("data.sample.train_jets=400", "data.sample.test_jets=200"),
+    "hep": ("data.sample.train_jets=400", "data.sample.test_jets=200", "baseline.max_iter=2"),
     "graphs": ("data.sample.nodes=600", "data.sample.features=8", "model.width=8"),
 }
 SHORT = ("debug=smoke", "trainer.accelerator=cpu", "loader.batch_size=4")

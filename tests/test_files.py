@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from scadl_core.errors import ConfigError
-from scadl_core.files import write_json, write_text, written_aside
+from scadl_core.files import folder_aside, write_json, write_text, written_aside
 
 
 def names(folder: Path) -> list[str]:
@@ -71,3 +71,16 @@ def test_a_link_is_written_through(tmp_path: Path) -> None:
     write_text(tmp_path / "link", "x")
     assert (tmp_path / "link").is_symlink()
     assert (tmp_path / "target").read_text() == "x"
+
+
+def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    wanted = tmp_path / "deep" / "set"
+    with pytest.raises(RuntimeError), folder_aside(wanted) as aside:
+        (aside / "half").touch()
+        raise RuntimeError
+    assert list((tmp_path / "deep").iterdir()) == []
+    for content in ("first", "second"):  # whoever is later gives way
+        with folder_aside(wanted) as aside:
+            (aside / content).touch()
+    assert [item.name for item in wanted.iterdir()] == ["first"]
+    assert list((tmp_path / "deep").iterdir()) == [wanted]

@@ -88,7 +88,8 @@ class Expression:
             DataError: The values do not go together.
         """
         try:
-            return self._value(self._tree, lookup, places)
+            with np.errstate(all="ignore"):  # infinities and NaN are found, counted and reported
+                return self._value(self._tree, lookup, places)
         except DataError as error:
             raise DataError(f"{self.key}: {self.text}: {error}") from None
         except (ValueError, TypeError, IndexError, ArithmeticError) as error:

@@ -121,8 +121,8 @@ def _columns(
     columns = rows.columns()
     batch = pad(columns, np.arange(rows.count), recipe.length if recipe.particles else 0)
     probability_RK = task.probabilities(batch)
-    arrays: Arrays = {f"score_{_word(it)}": p_R for it, p_R in
-                      zip(task.facts["classes"], probability_RK.T, strict=True)}  # fmt: skip
+    names = [f"score_{_word(name)}" for name in task.facts["classes"]]
+    arrays: Arrays = dict(zip(names, np.ascontiguousarray(probability_RK.T), strict=True))
     arrays |= {"input": np.full(rows.count, number, np.int32), "row": columns.source_R}
     return arrays | {_word(text): rows.value(text) for text in keep}
 

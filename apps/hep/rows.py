@@ -147,6 +147,7 @@ class Rows:
     def _cleaned(self, values: NDArray[np.float32]) -> NDArray[np.float32]:
         for it in self._recipe.sentinels:
             values[values == np.float32(it)] = np.nan
+        values[np.isinf(values)] = np.nan
         return values
 
     def _constituents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

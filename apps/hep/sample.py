@@ -35,10 +35,11 @@ PROCESSES = {  # class: the name of its files
     "Wqq": "WToQQ",
     "Tbqq": "TTBar",
 }
-LABELS = {  # of JetClass, with their types
-    "QCD": "f4", "Hbb": "?", "Hcc": "?", "Hgg": "?", "H4q": "?", "Hqql": "?",
-    "Zqq": "i4", "Wqq": "i4", "Tbqq": "i4", "Tbl": "i4",
-}  # fmt: skip
+LABELS = dict(  # of JetClass, with their types
+    zip(("QCD", "Hbb", "Hcc", "Hgg", "H4q", "Hqql", "Zqq", "Wqq", "Tbqq", "Tbl"),
+        ("f4", *"?????", *("i4",) * 4), strict=True)
+)  # fmt: skip
+PDG = {"QCD": 21, "Hbb": 25, "Hgg": 25, "Wqq": 24, "Zqq": 23, "Tbqq": 6}  # of the parent
 KINDS = ("ChargedHadron", "NeutralHadron", "Photon", "Electron", "Muon")  # as in shower.Tracks
 FORMATS = ("ttree", "rntuple")
 FILE_JETS, CLUSTER_JETS = 32768, 4096  # at most; a cluster is read at once
@@ -122,35 +123,29 @@ def simulate(
     """The branches of some jets of one class."""
     pt_J, eta_J = rng.uniform(*pt_GeV, count), rng.uniform(-2, 2, count)
     phi_J = rng.uniform(-np.pi, np.pi, count)
-    hard = shower.partons(rng, name, pt_J, eta_J, phi_J)
-    found = shower.shower(rng, hard) + shower.underlying(rng, eta_J, phi_J)
-    found, tracks = shower.detect(rng, found, eta_J, phi_J)
-    columns = _jets(found, tracks, count)
+    hard = shower.shower(rng, shower.partons(rng, name, pt_J, eta_J, phi_J))
+    both = np.concatenate([hard, shower.underlying(rng, eta_J, phi_J)])
+    columns = _jets(*shower.detect(rng, both, eta_J, phi_J), count)
     columns |= {f"label_{it}": np.full(count, it == name, dtype) for it, dtype in LABELS.items()}
-    aux = {"pt": pt_J, "eta": eta_J, "phi": phi_J, "pid": np.full(count, shower.PDG[name])}
+    aux = {"pt": pt_J, "eta": eta_J, "phi": phi_J, "pid": np.full(count, PDG[name])}
     columns |= {f"aux_genpart_{it}": values.astype(np.float32) for it, values in aux.items()}
     sign = np.where(rng.random(count) < negative, -1, 1)
     return columns | {"gen_weight": (sign * rng.lognormal(0, 0.3, count)).astype(np.float32)}
 
 
-def _jets(
-    found: shower.Particles, tracks: shower.Tracks, count: int
-) -> dict[str, ak.Array | NDArray]:
+def _jets(found: NDArray, seen: dict[str, NDArray], count: int) -> dict[str, ak.Array | NDArray]:
     """Constituents and jets of JetClass, from measured particles sorted by jet."""
-    jet, number_J = found.jet, np.bincount(found.jet, minlength=count)
-    momentum_P4 = shower.four_momentum(found.pt, found.eta, found.phi, 0 * found.pt)
+    jet, number_J = found["jet"], np.bincount(found["jet"], minlength=count)
+    momentum_P4 = shower.four_momentum(found["pt"], found["eta"], found["phi"], 0 * found["pt"])
     energy, x, y, z = (np.bincount(jet, it, minlength=count) for it in momentum_P4.T)
     pt, phi = np.hypot(x, y), np.arctan2(y, x)
     eta = np.arcsinh(z / np.maximum(pt, 1e-9))
-    parts = dict(zip(("energy", "px", "py", "pz"), momentum_P4.T, strict=True)) | {
-        "deta": (found.eta - eta[jet]) * np.where(eta[jet] >= 0, 1, -1),
-        "dphi": shower.wrap(found.phi - phi[jet]),
-        "d0val": tracks.d0, "d0err": tracks.d0_error,
-        "dzval": tracks.dz, "dzerr": tracks.dz_error,
-        "charge": tracks.charge,
-    }  # fmt: skip
+    kind = seen.pop("kind")
+    parts = dict(zip(("energy", "px", "py", "pz"), momentum_P4.T, strict=True)) | seen
+    parts["deta"] = (found["eta"] - eta[jet]) * np.where(eta[jet] >= 0, 1, -1)
+    parts["dphi"] = shower.wrap(found["phi"] - phi[jet])
     flat = {f"part_{name}": it.astype(np.float32) for name, it in parts.items()}
-    flat |= {f"part_is{it}": (tracks.kind == n).astype("i4") for n, it in enumerate(KINDS)}
+    flat |= {f"part_is{it}": (kind == n).astype("i4") for n, it in enumerate(KINDS)}
     jets = {"pt": pt, "eta": eta, "phi": phi, "energy": energy, "nparticles": number_J}
     jets["sdmass"] = np.sqrt(np.maximum(energy**2 - x**2 - y**2 - z**2, 0))
     jets |= _subjettiness(found, number_J)
@@ -159,21 +154,19 @@ def _jets(
     return columns | {f"jet_{name}": it.astype(np.float32) for name, it in jets.items()}
 
 
-def _subjettiness(found: shower.Particles, number_J: NDArray) -> dict[str, Floats]:
+def _subjettiness(found: NDArray, number_J: NDArray) -> dict[str, Floats]:
     """tau1 to tau4: how far from 1 to 4 axes the momentum is (Thaler and Van Tilburg 2011,
     arXiv:1011.2268, eq. 2.1); the axes are the hardest particles that lie apart.
     """
-    length = max(int(number_J.max(initial=0)), 1)
-    there = np.arange(length) < number_J[:, None]
-    pt, eta, phi = (np.zeros(there.shape) for _ in range(3))
-    for padded, values in ((pt, found.pt), (eta, found.eta), (phi, found.phi)):
-        padded[there] = values
-    nearest_JP, tau, row = np.full(there.shape, shower.CONE), {}, np.arange(len(pt))
+    there = np.arange(max(int(number_J.max(initial=0)), 1)) < number_J[:, None]
+    padded = np.zeros((3, *there.shape))
+    padded[:, there] = found["pt"], found["eta"], found["phi"]
+    (pt, eta, phi), row, tau = padded, np.arange(len(there)), {}
+    nearest_JP, total = np.full(there.shape, shower.CONE), np.maximum(pt.sum(1), 1e-9)
     for axes in range(1, 5):
-        far = pt * ((nearest_JP > AXES_APART) & there)
+        far = pt * (nearest_JP > AXES_APART)
         axis = far.argmax(1)
         away = np.hypot(eta - eta[row, axis, None], shower.wrap(phi - phi[row, axis, None]))
         nearest_JP = np.minimum(nearest_JP, np.where(far.max(1)[:, None] > 0, away, np.inf))
-        total = np.maximum(pt.sum(1), 1e-9) * shower.CONE
-        tau[f"tau{axes}"] = (pt * nearest_JP).sum(1) / total
+        tau[f"tau{axes}"] = (pt * nearest_JP).sum(1) / total / shower.CONE
     return tau

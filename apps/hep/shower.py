@@ -4,53 +4,33 @@ A toy that has what taggers live on: the masses and angles of exact decays, show
 in which gluons radiate more, displaced tracks of bottom quarks, soft particles that have nothing to
 do with the jet, and finite resolution. Momenta in GeV, lengths in mm.
 
-Suffixes: J jet, P particle (all jets one after another), 4 energy, x, y, z.
+Suffixes: J jet, P particle (all jets one after another), 3 x, y, z, 4 energy, x, y, z.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 Floats = NDArray[np.float64]
 Rng = np.random.Generator
-
-CONE = 0.8  # jet radius
-LIGHTEST_PT_GEV = 0.5
+# Records: the jet, momentum, angle of the last splitting, whether a gluon, whether with a b quark.
+PARTICLE = np.dtype(
+    [("jet", "i8"), *((it, "f8") for it in ("pt", "eta", "phi", "angle")),
+     ("gluon", "?"), ("bottom", "?")]
+)  # fmt: skip
+CONE, LIGHTEST_PT_GEV = 0.8, 0.5
 GENERATIONS = 7  # of splittings
 GLUON_RATE, QUARK_RATE = 0.85, 0.62  # of splitting; a gluon's colour charge is the larger
-HEAVY = {  # two-body decays: mass and width of the parent in GeV, of gluons?, of bottom quarks?
+TWO_BODY = {  # mass and width of the parent in GeV, into gluons?, into bottom quarks?
     "Hbb": (125.0, 0.01, False, True),
     "Hgg": (125.0, 0.01, True, False),
     "Wqq": (80.4, 1.0, False, False),
     "Zqq": (91.2, 1.0, False, False),
 }
 TOP_GEV, TOP_WIDTH_GEV, W_GEV, BOTTOM_GEV = 172.5, 0.7, 80.4, 4.8
-PDG = {"QCD": 21, "Hbb": 25, "Hgg": 25, "Wqq": 24, "Zqq": 23, "Tbqq": 6}  # of the parent
-
-
-@dataclass
-class Particles:
-    """Particles of many jets: which jet, momentum by (pt, eta, phi), angle of the last splitting,
-    whether gluons, whether they carry a bottom quark; each P.
-    """
-
-    jet: NDArray[np.int64]
-    pt: Floats
-    eta: Floats
-    phi: Floats
-    angle: Floats
-    gluon: NDArray[np.bool_]
-    bottom: NDArray[np.bool_]
-
-    def __add__(self, other: Particles) -> Particles:
-        pairs = ((getattr(self, it.name), getattr(other, it.name)) for it in fields(self))
-        return Particles(*(np.concatenate(pair) for pair in pairs))
-
-    def __getitem__(self, chosen: NDArray) -> Particles:
-        return Particles(*(getattr(self, it.name)[chosen] for it in fields(self)))
 
 
 def wrap(phi: Floats) -> Floats:
@@ -64,9 +44,8 @@ def boost(momentum_P4: Floats, velocity_P3: Floats) -> Floats:
     gamma = 1 / np.sqrt(1 - squared)
     along = (velocity_P3 * momentum_P4[:, 1:]).sum(1)
     stretch = np.divide(gamma - 1, squared, out=np.zeros_like(gamma), where=squared > 0) * along
-    energy = gamma * (momentum_P4[:, 0] + along)
     shift_P3 = (stretch + gamma * momentum_P4[:, 0])[:, None] * velocity_P3
-    return np.column_stack([energy, momentum_P4[:, 1:] + shift_P3])
+    return np.column_stack([gamma * (momentum_P4[:, 0] + along), momentum_P4[:, 1:] + shift_P3])
 
 
 def two_body(
@@ -78,9 +57,9 @@ def two_body(
     cosine, phi = rng.uniform(-1, 1, len(mass)), rng.uniform(0, 2 * np.pi, len(mass))
     sine = np.sqrt(1 - cosine**2)
     way_P3 = np.column_stack([sine * np.cos(phi), sine * np.sin(phi), cosine]) * size[:, None]
-    velocity_P3 = parent_P4[:, 1:] / parent_P4[:, :1]
     there = np.column_stack([np.sqrt(size**2 + first**2), way_P3])
     back = np.column_stack([np.sqrt(size**2 + second**2), -way_P3])
+    velocity_P3 = parent_P4[:, 1:] / parent_P4[:, :1]
     return boost(there, velocity_P3), boost(back, velocity_P3)
 
 
@@ -90,117 +69,113 @@ def four_momentum(pt: Floats, eta: Floats, phi: Floats, mass: Floats) -> Floats:
     return np.column_stack([np.sqrt(x * x + y * y + z * z + mass**2), x, y, z])
 
 
-def _resonance(rng: Rng, mass: float, width: float, count: int) -> Floats:
-    return mass + width * rng.standard_cauchy(count).clip(-6, 6)
-
-
-def partons(rng: Rng, process: str, pt: Floats, eta: Floats, phi: Floats) -> Particles:
-    """The decay products of the parents of some jets, or the one parton of a QCD jet."""
-    count = len(pt)
-    jet, no = np.arange(count), np.zeros(count, bool)
-    if process == "QCD":  # 8 % from bottom quarks, of the others 60 % gluons
-        bottom = rng.random(count) < 0.08
-        gluon = (rng.random(count) < 0.6) & ~bottom
-        return Particles(jet, pt, eta, phi, np.full(count, CONE), gluon, bottom)
-    if process == "Tbqq":
-        mass = _resonance(rng, TOP_GEV, TOP_WIDTH_GEV, count)
-        w_mass, b_mass = _resonance(rng, W_GEV, 1.0, count), np.full(count, BOTTOM_GEV)
-        b_P4, w_P4 = two_body(rng, four_momentum(pt, eta, phi, mass), mass, b_mass, w_mass)
-        quarks = two_body(rng, w_P4, w_mass, 0 * pt, 0 * pt)
-        products = [(b_P4, no, ~no), *((it, no, no) for it in quarks)]
-    else:
-        peak, width, gluon, bottom = HEAVY[process]
-        mass = _resonance(rng, peak, width, count)
-        pair = two_body(rng, four_momentum(pt, eta, phi, mass), mass, 0 * pt, 0 * pt)
-        products = [(it, no | gluon, no | bottom) for it in pair]
-    found = [_at(jet, it_P4, gluon, bottom) for it_P4, gluon, bottom in products]
-    return sum(found[1:], found[0])
-
-
-def _at(jet: NDArray, momentum_P4: Floats, gluon: NDArray, bottom: NDArray) -> Particles:
-    _, x, y, z = momentum_P4.T
-    pt = np.hypot(x, y)
-    eta, phi = np.arcsinh(z / np.maximum(pt, 1e-9)), np.arctan2(y, x)
-    angle = np.minimum(0.5, 60.0 / np.maximum(pt, 30))  # narrow, as the parent is fast
-    return Particles(jet, pt, eta, phi, angle, gluon, bottom)
-
-
-def shower(rng: Rng, found: Particles) -> Particles:
-    """Splits partons in two, again and again, at ever smaller angles."""
-    for _ in range(GENERATIONS):
-        rate = np.where(found.gluon, GLUON_RATE, QUARK_RATE) * np.clip(
-            np.log(np.maximum(found.pt, 1e-9)) / 4, 0, 1.15
-        )
-        splits = (rng.random(len(rate)) < rate) & (found.pt > 2.0)
-        parent = found[splits]
-        count = len(parent.pt)
-        softest = np.clip(1 / parent.pt, 0.01, 0.49)
-        share = 0.5 * np.exp(-rng.random(count) * np.log(0.5 / softest))  # uniform in its logarithm
-        angle = np.maximum(parent.angle * np.exp(-rng.exponential(0.75, count)), 0.004)
-        around = rng.uniform(0, 2 * np.pi, count)
-        along_eta, along_phi = angle * np.cos(around), angle * np.sin(around)
-        found.pt[splits] = parent.pt * (1 - share)
-        found.eta[splits] = parent.eta - share * along_eta
-        found.phi[splits] = parent.phi - share * along_phi
-        found.angle[splits] = angle
-        found = found + Particles(
-            parent.jet,
-            parent.pt * share,
-            parent.eta + (1 - share) * along_eta,
-            parent.phi + (1 - share) * along_phi,
-            angle,
-            rng.random(count) < 0.8,
-            parent.bottom & (rng.random(count) < 0.35),
-        )
+def _records(**columns: Any) -> NDArray[Any]:
+    found = np.empty(len(columns["jet"]), PARTICLE)
+    for name, values in columns.items():
+        found[name] = values
     return found
 
 
-def underlying(rng: Rng, eta_J: Floats, phi_J: Floats) -> Particles:
+def partons(rng: Rng, process: str, pt: Floats, eta: Floats, phi: Floats) -> NDArray[Any]:
+    """The decay products of the parents of some jets, or the one parton of a QCD jet."""
+    count = len(pt)
+    jet = np.arange(count)
+
+    def resonance(mass: float, width: float) -> Floats:
+        return mass + width * rng.standard_cauchy(count).clip(-6, 6)
+
+    if process == "QCD":  # 8 % from bottom quarks, of the others 60 % gluons
+        bottom = rng.random(count) < 0.08
+        gluon = (rng.random(count) < 0.6) & ~bottom
+        return _records(jet=jet, pt=pt, eta=eta, phi=phi, angle=CONE, gluon=gluon, bottom=bottom)
+    if process == "Tbqq":
+        mass, w_mass = resonance(TOP_GEV, TOP_WIDTH_GEV), resonance(W_GEV, 1.0)
+        parent_P4, b_mass = four_momentum(pt, eta, phi, mass), np.full(count, BOTTOM_GEV)
+        b_P4, w_P4 = two_body(rng, parent_P4, mass, b_mass, w_mass)
+        pair = two_body(rng, w_P4, w_mass, 0 * pt, 0 * pt)
+        products = [(b_P4, False, True), *((it_P4, False, False) for it_P4 in pair)]
+    else:
+        peak, width, gluons, bottoms = TWO_BODY[process]
+        mass = resonance(peak, width)
+        pair = two_body(rng, four_momentum(pt, eta, phi, mass), mass, 0 * pt, 0 * pt)
+        products = [(it_P4, gluons, bottoms) for it_P4 in pair]
+    return np.concatenate([_at(jet, *product) for product in products])
+
+
+def _at(jet: NDArray, momentum_P4: Floats, gluon: bool, bottom: bool) -> NDArray[Any]:
+    _, x, y, z = momentum_P4.T
+    pt = np.hypot(x, y)
+    place = {"eta": np.arcsinh(z / np.maximum(pt, 1e-9)), "phi": np.arctan2(y, x)}
+    angle = np.minimum(0.5, 60.0 / np.maximum(pt, 30))  # narrow, as the parent is fast
+    return _records(jet=jet, pt=pt, **place, angle=angle, gluon=gluon, bottom=bottom)
+
+
+def shower(rng: Rng, found: NDArray[Any]) -> NDArray[Any]:
+    """Splits partons in two, again and again, at ever smaller angles."""
+    for _ in range(GENERATIONS):
+        hardness = np.clip(np.log(np.maximum(found["pt"], 1e-9)) / 4, 0, 1.15)
+        rate = np.where(found["gluon"], GLUON_RATE, QUARK_RATE) * hardness
+        splits = (rng.random(len(rate)) < rate) & (found["pt"] > 2.0)
+        parent, soft = found[splits], found[splits]
+        count = len(parent)
+        softest = np.clip(1 / parent["pt"], 0.01, 0.49)
+        share = 0.5 * np.exp(-rng.random(count) * np.log(0.5 / softest))  # uniform in its logarithm
+        angle = np.maximum(parent["angle"] * np.exp(-rng.exponential(0.75, count)), 0.004)
+        around = rng.uniform(0, 2 * np.pi, count)
+        parent["angle"] = soft["angle"] = angle
+        for name, turn in (("eta", angle * np.cos(around)), ("phi", angle * np.sin(around))):
+            soft[name] += (1 - share) * turn
+            parent[name] -= share * turn
+        soft["pt"] *= share
+        parent["pt"] *= 1 - share
+        soft["gluon"] = rng.random(count) < 0.8
+        soft["bottom"] &= rng.random(count) < 0.35
+        found[splits] = parent
+        found = np.concatenate([found, soft])
+    return found
+
+
+def underlying(rng: Rng, eta_J: Floats, phi_J: Floats) -> NDArray[Any]:
     """Soft particles spread over the cone, on average six a jet."""
     jet = np.repeat(np.arange(len(eta_J)), rng.poisson(6, len(eta_J)))
     count = len(jet)
     radius, around = CONE * np.sqrt(rng.random(count)), rng.uniform(0, 2 * np.pi, count)
-    eta, phi = eta_J[jet] + radius * np.cos(around), phi_J[jet] + radius * np.sin(around)
-    pt, no = rng.exponential(0.9, count) + LIGHTEST_PT_GEV, np.zeros(count, bool)
-    return Particles(jet, pt, eta, phi, np.zeros(count), no, no)
+    place = {
+        "eta": eta_J[jet] + radius * np.cos(around),
+        "phi": phi_J[jet] + radius * np.sin(around),
+    }
+    pt = rng.exponential(0.9, count) + LIGHTEST_PT_GEV
+    return _records(jet=jet, pt=pt, **place, angle=0, gluon=False, bottom=False)
 
 
-@dataclass
-class Tracks:
-    """What a detector adds to :class:`Particles`: kind (0 charged hadron, 1 neutral hadron,
-    2 photon, 3 electron, 4 muon), charge, impact parameters and their errors in mm; each P.
+def detect(
+    rng: Rng, found: NDArray[Any], eta_J: Floats, phi_J: Floats
+) -> tuple[NDArray[Any], dict[str, NDArray]]:
+    """What is measured of the particles in the cone, hardest first in each jet.
+
+    Returns:
+        The particles; and of each ``kind`` (0 charged hadron, 1 neutral hadron, 2 photon, 3
+        electron, 4 muon), ``charge``, and impact parameters ``d0val``, ``dzval`` with their errors.
     """
-
-    kind: NDArray[np.int64]
-    charge: Floats
-    d0: Floats
-    d0_error: Floats
-    dz: Floats
-    dz_error: Floats
-
-
-def detect(rng: Rng, found: Particles, eta_J: Floats, phi_J: Floats) -> tuple[Particles, Tracks]:
-    """What is measured of the particles in the cone, hardest first in each jet."""
-    found.eta = found.eta + rng.normal(0, 0.012, len(found.eta))  # granularity
-    found.phi = found.phi + rng.normal(0, 0.012, len(found.phi))
-    away = np.hypot(found.eta - eta_J[found.jet], wrap(found.phi - phi_J[found.jet]))
-    found = found[(found.pt > LIGHTEST_PT_GEV) & (away < CONE)]
-    count = len(found.pt)
+    found["eta"] += rng.normal(0, 0.012, len(found))  # granularity
+    found["phi"] += rng.normal(0, 0.012, len(found))
+    jet = found["jet"]
+    away = np.hypot(found["eta"] - eta_J[jet], wrap(found["phi"] - phi_J[jet]))
+    found = found[(found["pt"] > LIGHTEST_PT_GEV) & (away < CONE)]
+    count = len(found)
     kind = rng.choice(5, count, p=(0.6, 0.1, 0.27, 0.015, 0.015))
     is_track = np.isin(kind, (0, 3, 4))
     charge = np.where(is_track, rng.choice((-1.0, 1.0), count), 0.0)
     resolution = np.select([is_track, kind == 2], [0.01, 0.03], 0.12)
-    found.pt = found.pt * np.maximum(1 + resolution * rng.standard_normal(count), 0.3)
-    found = found[order := np.lexsort((-found.pt, found.jet))]
-    kind, charge, is_track = kind[order], charge[order], is_track[order]
-    error = np.hypot(0.012, 0.05 / found.pt)
+    found["pt"] *= np.maximum(1 + resolution * rng.standard_normal(count), 0.3)
+    order = np.lexsort((-found["pt"], found["jet"]))
+    found, kind, charge, is_track = found[order], kind[order], charge[order], is_track[order]
+    error = np.hypot(0.012, 0.05 / found["pt"])
     sign = rng.choice((-1, 1, 1), count)
-    flies = found.bottom & is_track & (found.pt > 1)
+    flies = found["bottom"] & is_track & (found["pt"] > 1)
     flight = np.where(flies, rng.exponential(0.1, count) * sign, 0.0)
-    d0, dz = (
-        np.where(is_track, share * flight + wide * error * rng.standard_normal(count), 0.0)
-        for share, wide in ((1.0, 1.0), (0.8, 1.4))
-    )
-    errors = (np.where(is_track, wide * error, 0.0) for wide in (1.0, 1.4))
-    d0_error, dz_error = errors
-    return found, Tracks(kind, charge, d0, d0_error, dz, dz_error)
+    seen: dict[str, NDArray] = {"kind": kind, "charge": charge}
+    for name, share, wide in (("d0", 1.0, 1.0), ("dz", 0.8, 1.4)):
+        values = share * flight + wide * error * rng.standard_normal(count)
+        seen |= {f"{name}val": values * is_track, f"{name}err": wide * error * is_track}
+    return found, seen

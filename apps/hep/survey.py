@@ -40,8 +40,9 @@ def check_split(split: Mapping[str, Any]) -> None:
 
 
 def folder_of(table: Table) -> str | None:
-    """The split that the file's folder is named for, as ``val`` in ``val_5M/``."""
-    for part in reversed(table.path.resolve().parent.parts):
+    """The split that the file or its folder is named for, as ``val`` in ``val_5M/``."""
+    path = table.path.resolve()
+    for part in (path.stem, *reversed(path.parent.parts)):
         if found := next((it for it in SPLITS if part.lower().startswith(it)), None):
             return found
     return None

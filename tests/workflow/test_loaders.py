@@ -144,3 +144,29 @@ def test_refusals(batch_size: int, workers: int, samples: int, message: str) -> 
     with pytest.raises((ConfigError, DataError)) as caught:
         Loaders(batch_size, workers, 0, World(0, 4)).training(Numbered(samples))
     assert str(caught.value) == message
+
+
+class Together(Numbered):
+    """Samples that are read a batch at a time, in an order of their own: even ones first."""
+
+    def order(self, rng: np.random.Generator) -> np.ndarray[Any, Any]:
+        number = rng.permutation(self.count)
+        return np.concatenate([number[number % 2 == 0], number[number % 2 == 1]])
+
+    def batch(self, indices: list[int]) -> dict[str, np.ndarray[Any, Any]]:
+        return {"index": np.array(indices), "together": np.full(len(indices), len(indices))}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_that_are_read_together_keep_their_own_order(workers: int) -> None:
+    loaders = Loaders(4, workers, 3, World())
+    training = loaders.training(Together(10))
+    found = torch.cat([batch["index"] for batch in training])
+    assert len(set(found.tolist())) == len(found) == 8
+    assert (found[:5] % 2 == 0).all()
+    assert (found[5:] % 2 == 1).all()
+    evaluation = [list(loaders.evaluation(Together(10))) for _ in range(2)]
+    assert [batch["together"][0].item() for batch in evaluation[0]] == [4, 4, 2]
+    read = [torch.cat([batch["index"] for batch in every]).tolist() for every in evaluation]
+    assert read[0] == read[1]
+    assert sorted(read[0]) == list(range(10))

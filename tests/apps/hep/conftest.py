@@ -21,6 +21,7 @@ TINY = (
     "trainer.accelerator=cpu",
     "trainer.max_epochs=2",
     "model.width=16",
+    "baseline.max_iter=5",
 )
 JETCLASS: dict[str, Any] = {
     "inputs": {"particles": ["log(part_pt)", "part_deta", "part_dphi", "part_charge"]},
