@@ -12,6 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -153,16 +154,25 @@ class _Buckets:
         self.rows = min(num_nodes, 1 << self.shift)
         self.kept: dict[str, list[NDArray[Any]]] = defaultdict(list)
 
-    def add(self, source_E: Ints, target_E: Ints, weight_E: NDArray[Any] | None) -> None:
+    def add(self, *edges: Any) -> None:
+        """Scatters a chunk of edges, a piece a thread."""
+        ends = np.linspace(0, len(edges[0]), get_num_threads() + 1).astype(int)
+        places = [slice(*pair) for pair in pairwise(ends)]
+        pieces = [[it if it is None else it[place] for it in edges] for place in places]
+        for keys_M, weight_M, ends_B in run(lambda piece: self._scattered(*piece), pieces):
+            for bucket, (start, end) in enumerate(pairwise([0, *ends_B[:-1]])):
+                self._keep(f"{bucket}.int64", keys_M[start:end])
+                if weight_M is not None:
+                    self._keep(f"{bucket}.float32", weight_M[start:end])
+
+    def _scattered(self, source_E: Ints, target_E: Ints, weight_E: Any) -> tuple[Any, Any, Ints]:
         keys_M = np.empty(len(source_E) * (1 + self.both), np.int64)
         entry_M = np.empty(len(keys_M) if weight_E is not None else 0, np.int64)
         ends_B = np.zeros(self.count + 1, np.int64)
         _scatter(source_E, target_E, self.shift, self.both, self.loops, ends_B, keys_M, entry_M)
-        for bucket in range(self.count):
-            place = slice(ends_B[bucket - 1] if bucket else 0, ends_B[bucket])
-            self._keep(f"{bucket}.int64", keys_M[place])
-            if weight_E is not None:
-                self._keep(f"{bucket}.float32", weight_E[entry_M[place]].astype(np.float32))
+        used = ends_B[self.count - 1]
+        weight_M = None if weight_E is None else weight_E[entry_M[:used]].astype(np.float32)
+        return keys_M, weight_M, ends_B
 
     def _keep(self, name: str, values: NDArray[Any]) -> None:
         if self.folder is None:

@@ -5,7 +5,9 @@ Suffixes: N node, F feature, K hop, C class or output, B node of a batch.
 
 from __future__ import annotations
 
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
@@ -127,7 +129,7 @@ class GraphData:
         self.features: Features = features_of(self.raw, self.graph, list(inputs), missing, make)
         self.target = target_of(self.raw, target, kind, list(classes))
         self._scaling: dict[str, Any] | None = None
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
+        self._folder: Path | None = None
 
     def files(self) -> list[Path]:
         """The files that were read."""
@@ -209,8 +211,9 @@ class GraphData:
         if self._folder is None:
             if self.store is not None:
                 Path(self.store).mkdir(parents=True, exist_ok=True)
-            self._folder = tempfile.TemporaryDirectory(prefix="hops-", dir=self.store)
-        return in_files(Path(self._folder.name), name, shape)
+            self._folder = Path(tempfile.mkdtemp(prefix="hops-", dir=self.store))
+            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
+        return in_files(self._folder, name, shape)
 
     def dimensions(self) -> dict[str, Any]:
         """The arguments that the data decide for the network, by torch-geometric's names."""

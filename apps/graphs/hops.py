@@ -11,6 +11,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from llvmlite import ir
+from numba import types
+from numba.core import cgutils
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from apps.graphs.csr import CSR
@@ -20,6 +24,8 @@ from scadl_core.errors import ConfigError, DataError, nearest
 
 Floats = NDArray[np.float32]
 BLOCK_ROWS = 4096
+WIDTH = 64  # features of a block: eight vectors of eight
+AHEAD = 8  # messages between asking for a row of features and reading it
 NORMS = ("sym", "row")
 
 
@@ -91,22 +97,53 @@ def propagate(graph: CSR, by: Scales, x_NF: Any, out_NF: Any = None) -> Any:
     return out_NF
 
 
+@intrinsic
+def _prefetch(typing: Any, array: Any, row: Any, column: Any) -> Any:
+    """Asks for a value of a matrix some time before it is read."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind, number = ir.IntType(8).as_pointer(), ir.IntType(32)
+        view = context.make_array(signature.args[0])(context, builder, arguments[0])
+        place = cgutils.get_item_pointer(
+            context, builder, signature.args[0], view, list(arguments[1:]), wraparound=False
+        )
+        function = cgutils.get_or_insert_function(
+            builder.module,
+            ir.FunctionType(ir.VoidType(), [kind, *[number] * 3]),
+            "llvm.prefetch.p0",
+        )
+        builder.call(function, [builder.bitcast(place, kind), *map(number, (0, 3, 1))])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64), generate
+
+
 def _multiply_rows(
     indptr: Any, indices: Any, weight_M: Any, left_N: Any, right_N: Any, loop: Any, x_NF: Any,
     out_RF: Any, first: Any,
 ) -> None:  # fmt: skip
-    features = x_NF.shape[1]
+    """Features go in blocks of a fixed width, whose sums stay in registers."""
+    sum_W = np.empty(WIDTH, np.float32)
     for r in range(len(out_RF)):
         i = first + r
-        sum_F = np.zeros(features, np.float32)
-        for m in range(indptr[i], indptr[i + 1]):
-            j = indices[m]
-            scale = right_N[j] * weight_M[m] if len(weight_M) else right_N[j]
-            for f in range(features):
-                sum_F[f] += scale * x_NF[j, f]
         own, left = loop * right_N[i], left_N[i]
-        for f in range(features):
-            out_RF[r, f] = left * (sum_F[f] + own * x_NF[i, f])
+        for start in range(0, x_NF.shape[1], WIDTH):
+            width = min(WIDTH, x_NF.shape[1] - start)
+            sum_W[:] = 0
+            for m in range(indptr[i], indptr[i + 1]):
+                j = indices[m]
+                scale = right_N[j] * weight_M[m] if len(weight_M) else right_N[j]
+                if width == WIDTH:
+                    if m + AHEAD < len(indices):
+                        for f in range(0, WIDTH, 16):
+                            _prefetch(x_NF, np.int64(indices[m + AHEAD]), np.int64(start + f))
+                    for f in range(WIDTH):
+                        sum_W[f] += scale * x_NF[j, start + f]
+                else:
+                    for f in range(width):
+                        sum_W[f] += scale * x_NF[j, start + f]
+            for f in range(width):
+                out_RF[r, start + f] = left * (sum_W[f] + own * x_NF[i, start + f])
 
 
 _multiply = Kernel(_multiply_rows)

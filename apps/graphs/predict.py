@@ -70,8 +70,8 @@ def predict_files(
 
 
 def open_graph(task: NodeTask, inputs: Paths) -> GraphData:
-    """A graph as the task's was read, scaled as in training. Its labels are not looked at, unless the
-    training used labels as inputs: then those of its train nodes are.
+    """A graph as the task's was read, scaled as in training. Its labels are not looked at, unless
+    the training used labels as inputs: then those of its train nodes are.
 
     Raises:
         DataError: It has other features.

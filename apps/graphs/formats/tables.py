@@ -147,6 +147,15 @@ def _numbered(names: Sequence[str]) -> Iterator[tuple[int, str]]:
         yield names[:place].count(name), name
 
 
+def edge_stream(table: Table) -> Iterator[Edges]:
+    """The edges of a list whose ids are the numbers 0, 1, .. of the nodes, in chunks."""
+    ends = table.ends(Columns())
+    assert ends, "a list of edges"
+    for chunk in table.chunks(ends):
+        source_E, target_E = (np.ascontiguousarray(chunk[it], np.int64) for it in ends)
+        yield source_E, target_E, None
+
+
 def read_tables(
     edges: Sequence[Table], nodes: Table | None, columns: Columns, weight: str | None, unknown: str
 ) -> Raw:

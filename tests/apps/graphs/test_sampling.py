@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -42,9 +43,7 @@ def test_every_neighbour_is_as_likely(graph: CSR, replace: bool) -> None:
 
 def test_sums_over_the_drawn_have_the_right_expectation(graph: CSR) -> None:
     x_N = np.random.default_rng(1).random(402)
-    exact = np.array(
-        [x_N[graph.indices[a:b]].sum() for a, b in zip(graph.indptr, graph.indptr[1:])]
-    )
+    exact = np.array([x_N[graph.indices[a:b]].sum() for a, b in pairwise(graph.indptr)])
     for replace in (False, True):
         total_N = np.zeros(402)
         for key in range(400):
