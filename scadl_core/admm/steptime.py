@@ -1,8 +1,8 @@
 """How long a step takes under each schedule, from the costs of blocks and of the network.
 
 A schedule is a list of operations: where each runs, how long, after which others, and how
-many bytes each of these has to send. Ranks do their operations in order; a message takes latency + bytes /
-bandwidth and keeps nobody busy. The makespan of the list is the prediction.
+many bytes each of these has to send. Ranks do their operations in order; a message takes latency +
+bytes / bandwidth and keeps nobody busy. The makespan of the list is the prediction.
 """
 
 from __future__ import annotations

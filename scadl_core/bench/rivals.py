@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
+from torch.autograd import backward
 
 from scadl_core.admm.data import Data
 from scadl_core.admm.problem import Loss
@@ -21,7 +22,7 @@ def backpropagation(
     steps = optimizer(list(network.parameters()))
     for _, visit in zip(range(iterations), data.visits(), strict=False):
         steps.zero_grad()
-        (loss(network(visit.inputs), visit.targets) / len(visit.inputs)).backward()
+        backward(loss(network(visit.inputs), visit.targets) / len(visit.inputs))
         steps.step()
 
 
@@ -54,7 +55,7 @@ def decoupled_greedy(
         for index, (block, head) in enumerate(zip(blocks, ends, strict=True)):
             steps[index].zero_grad()
             output = block(inputs[index])
-            (loss(head(output), visit.targets) / len(output)).backward()
+            backward(loss(head(output), visit.targets) / len(output))
             steps[index].step()
             outputs[visit.batch][index] = output.detach()
 

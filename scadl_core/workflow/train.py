@@ -29,7 +29,7 @@ from scadl_core.workflow.contracts import Source
 from scadl_core.workflow.gradient import GradientSolver
 from scadl_core.workflow.interrupts import Interrupts
 from scadl_core.workflow.loaders import Loaders
-from scadl_core.workflow.pipeline import make_source, make_task, resolve
+from scadl_core.workflow.pipeline import load_weights, make_source, make_task, resolve
 from scadl_core.workflow.task import Task
 
 
@@ -101,6 +101,9 @@ class _Run:
         facts = self.world.first(source.facts)
         provenance = self.provenance(source)
         task = make_task(self.config, facts, self.world)
+        if warm := self.config.get("warm_start"):
+            app = self.config.app
+            load_weights(task, self.world.first(lambda: self.folder.load_checkpoint(warm, app)))
         loaders: Loaders = build(self.config, "loader", seed=self.config.seed, world=self.world)
         self.memory = self.activations()
         history = History(self.folder.history, self.world, counts_saved=self.memory is None)

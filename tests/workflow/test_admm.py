@@ -58,7 +58,12 @@ def test_a_run_is_trained_reported_resumed_and_used(
     for name, value in weights(Path("whole")).items():
         torch.testing.assert_close(weights(Path("parts"))[name], value, rtol=0, atol=0)
 
-    assert scadl("evaluate", "climate", "run.dir=whole").status == 0
+    warm = scadl("train", "climate", *tiny, "trainer.max_epochs=1", "optimizer.lr=1e-30",
+                 "warm_start=whole/checkpoints/last.ckpt", "run.dir=tuned")  # fmt: skip
+    assert warm.status == 0, warm.err
+    for name, value in weights(Path("whole")).items():
+        if name.startswith("network"):
+            torch.testing.assert_close(weights(Path("tuned"))[name], value, rtol=0, atol=1e-20)
 
 
 def test_the_cut_network_is_the_network() -> None:
