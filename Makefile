@@ -15,6 +15,8 @@ install: $(VENV)/.installed  ## the environment in .venv
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[mpi,sweep,dev]'
+	@# their own requirements would bring torchvision, which does not load beside every torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps curvlinops-for-pytorch backpack-for-pytorch
 	touch $@
 
 demo: install  ## trains the climate pipeline on sample data and prints where its report is

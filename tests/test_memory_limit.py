@@ -74,4 +74,4 @@ def test_training_streams(tmp_path: Path, group: Path) -> None:
     assert metrics["train/epochs"] == 1
     # The kernel holds the group to its limit. What is resident (memory/peak_bytes) may be more:
     # pages of shared libraries are charged to whoever read them first.
-    assert 3 * LIMIT_BYTES <= maps * MAP_BYTES
+    assert maps * MAP_BYTES >= 3 * LIMIT_BYTES
