@@ -32,15 +32,8 @@ def model_arrays(maps: int, steps: int) -> tuple[list[NDArray[Any]], list[NDArra
         What autograd saved in the last forward pass, each storage once, and the gradients of all
         parameters over the last 16 steps. float32.
     """
-    size = [f"data.sample.train_maps={maps}", "data.sample.test_maps=2"]
-    config = resolve(compose_run(find_app("climate"), [*size, f"loader.batch_size={maps // 2}"]))
-    world = World.start()
-    source = make_source(config, world)
-    task = make_task(config, source.facts(), world)
-    task.log = _unlogged  # type: ignore[method-assign]  # there is no Trainer to log to
-    loaders = build(config, "loader", seed=config.seed, world=world)
-    batches = list(loaders.training(source.samples("train")))
-    optimizer = build(config, "optimizer")(task.parameters())
+    task, batches = climate_task(maps, maps // 2)
+    optimizer = task.make_optimizer(task.parameters())
     saved = Saved(task)
     gradients: list[list[NDArray[Any]]] = []
     for step in range(steps):
@@ -53,6 +46,25 @@ def model_arrays(maps: int, steps: int) -> tuple[list[NDArray[Any]], list[NDArra
         optimizer.step()
     stacked = [np.stack(of_one) for of_one in zip(*gradients[-16:], strict=True)]
     return saved.arrays, stacked
+
+
+def climate_task(maps: int, batch_size: int, *overrides: str) -> tuple[Any, list[Any]]:
+    """The climate U-Net's task on its sample, and the batches of an epoch.
+
+    Args:
+        maps: How many maps the sample has.
+        batch_size: Of them in a batch.
+        overrides: Further ones.
+    """
+    size = [f"data.sample.train_maps={maps}", "data.sample.test_maps=2"]
+    words = [*size, f"loader.batch_size={batch_size}", *overrides]
+    config = resolve(compose_run(find_app("climate"), words))
+    world = World.start()
+    source = make_source(config, world)
+    task: Any = make_task(config, source.facts(), world)
+    task.log = _unlogged  # there is no Trainer to log to
+    loaders = build(config, "loader", seed=config.seed, world=world)
+    return task, list(loaders.training(source.samples("train")))
 
 
 class Saved:

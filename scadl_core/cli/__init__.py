@@ -33,7 +33,7 @@ _USAGE = """usage: scadl VERB [APP] [key=value ...]
   scadl config APP [key=value ...]         what would run, checked, without running it
   scadl rerun DIR                          a run again from its folder; shows what came out
   differently
-  scadl bench NAME [--quick] [--out DIR]   compress: this package beside its peers, in one run
+  scadl bench NAME [--quick] [--out DIR]   compress, memory: this package beside its peers
   scadl study memory APP [--quick]         trainings with every compressor of activations and bound
   scadl doctor                             devices, MPI, versions, what is missing
 
