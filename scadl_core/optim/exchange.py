@@ -16,6 +16,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from scadl_core.comm import World
+from scadl_core.optim.bucket import Bucket, Sent
 from scadl_core.optim.compression import FactorCodec, Part, decode_factors
 from scadl_core.optim.curvature import Curvature, Group
 from scadl_core.optim.factors import Tally
@@ -42,60 +43,6 @@ class Totals:
     sums: dict[str, Tensor]
     samples: Tensor | float
     rows: Tensor | float
-
-
-@dataclass
-class _Bucket:
-    """Layers of one owner whose statistics are sent together."""
-
-    owner: int
-    layers: list[Layer]
-    buffer: Tensor | None = None
-    work: list[Any] | None = None
-    is_compressed: bool = False
-
-    @property
-    def keys(self) -> list[tuple[str, str]]:
-        """Layer and factor, in the order of the buffer."""
-        return [(layer.name, name) for layer in self.layers for name in layer.sides]
-
-    @property
-    def sizes(self) -> list[int]:
-        """Of the parts of the buffer: the factors of a layer, then its counts."""
-        return [n for layer in self.layers for n in (*map(packed_size, layer.sides.values()), 2)]
-
-    def separate(self, buffer: Tensor) -> tuple[Tensor, Tensor]:
-        """All factors, and all counts."""
-        parts = iter(buffer.split(self.sizes))
-        factors, counts = [], []
-        for layer in self.layers:
-            factors += [next(parts) for _ in layer.sides]
-            counts.append(next(parts))
-        return torch.cat(factors), torch.cat(counts)
-
-    def counts_of(self, layer: Layer, counts: Tensor) -> list[float]:
-        """Samples and rows of one layer."""
-        start = 2 * self.layers.index(layer)
-        return counts[start : start + 2].tolist()
-
-    def join(self, factors: Tensor, counts: Tensor) -> Tensor:
-        """The reverse of :meth:`separate`."""
-        each = iter(factors.split([packed_size(s) for x in self.layers for s in x.sides.values()]))
-        two = iter(counts.split(2))
-        return torch.cat(
-            [p for x in self.layers for p in (*(next(each) for _ in x.sides), next(two))]
-        )
-
-
-@dataclass
-class _Sent:
-    """A message on its way, and the memory it is sent from."""
-
-    work: Any
-    values: Tensor
-
-    def wait(self) -> None:
-        self.work.wait()
 
 
 class Exchange:
@@ -133,7 +80,7 @@ class Exchange:
         self.layers = list(layers)
         self.model: Any = None
         self._factor_bytes = self._full_bytes = 0
-        self._buckets: list[_Bucket] = []
+        self._buckets: list[Bucket] = []
         if not self.is_alone:
             self._meet()
             self._fill_buckets()
@@ -157,12 +104,12 @@ class Exchange:
 
     def _fill_buckets(self) -> None:
         sizes: dict[tuple[Any, ...], int] = {}
-        latest: dict[tuple[Any, ...], _Bucket] = {}
+        latest: dict[tuple[Any, ...], Bucket] = {}
         for layer in reversed(self.layers):  # as backward passes meet them
             key = (self.placement.owners[layer.name], layer.dtype, layer.device)
             size = sum(map(packed_size, layer.sides.values())) * layer.dtype.itemsize
             if key not in latest or sizes[key] + size > _BUCKET_BYTES:
-                latest[key] = _Bucket(key[0], [])
+                latest[key] = Bucket(key[0], [])
                 self._buckets.append(latest[key])
                 sizes[key] = 0
             latest[key].layers.append(layer)
@@ -242,7 +189,7 @@ class Exchange:
         self._reduce_all(told)
         self._limits.update(zip(keys, told.tolist(), strict=True))
 
-    def _send(self, bucket: _Bucket) -> None:
+    def _send(self, bucket: Bucket) -> None:
         parts = []
         for layer in bucket.layers:
             tally = self._tallies[layer.name]
@@ -270,7 +217,7 @@ class Exchange:
         self.world.traffic.count(values)
         self._factor_bytes += values.nbytes
 
-    def _send_compressed(self, bucket: _Bucket) -> None:
+    def _send_compressed(self, bucket: Bucket) -> None:
         """Sums of what was rounded cannot be formed on the way: each rank writes to the owner."""
         assert self.codec is not None and bucket.buffer is not None
         bucket.is_compressed, bucket.work = True, []
@@ -294,9 +241,9 @@ class Exchange:
         for values in (size, payload):
             self._count(values)
             work = dist.isend(values, bucket.owner, group=self._all)
-            bucket.work.append(_Sent(work, values))
+            bucket.work.append(Sent(work, values))
 
-    def _receive(self, bucket: _Bucket) -> None:
+    def _receive(self, bucket: Bucket) -> None:
         """Adds what the other ranks have sent to the owner's own statistics."""
         assert bucket.buffer is not None
         sides = [side for layer in bucket.layers for side in layer.sides.values()]
@@ -340,7 +287,7 @@ class Exchange:
             bucket.is_compressed = False
         return found
 
-    def _read(self, bucket: _Bucket) -> Iterator[tuple[str, Totals]]:
+    def _read(self, bucket: Bucket) -> Iterator[tuple[str, Totals]]:
         assert bucket.buffer is not None
         parts = iter(bucket.buffer.split(bucket.sizes))
         for layer in bucket.layers:
