@@ -17,7 +17,7 @@ QUICK = ("debug=smoke", "trainer.accelerator=cpu", "baseline.max_iter=2", "figur
 def write_pandas(path: Path, jets: int, seed: int) -> None:
     """A table of four-momenta as pandas writes it, columns by number."""
     rng, most = np.random.default_rng(seed), 12
-    momentum = rng.normal(0, 5, (jets, most, 3)) + [300, 0, 0]
+    momentum = rng.normal(0, 5, (jets, most, 3)) + np.array([300, 0, 0])
     energy = np.linalg.norm(momentum, axis=2, keepdims=True) * 1.001
     block = np.concatenate([energy, momentum], 2)
     block[np.arange(most) >= rng.integers(2, most + 1, jets)[:, None]] = 0
