@@ -15,13 +15,15 @@ install: $(VENV)/.installed  ## the environment in .venv
 $(VENV)/.installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[mpi,sweep,dev]'
+	@# their own requirements would bring torchvision, which does not load beside every torch
+	$(BIN)/pip install --quiet --constraint constraints.txt --no-deps curvlinops-for-pytorch backpack-for-pytorch
 	touch $@
 
 demo: install  ## trains the climate pipeline on sample data and prints where its report is
 	$(BIN)/scadl train climate
 
 test: install  ## all tests but the long ones
-	$(PYTEST) -m 'not soak and not gpu' -n 2
+	$(PYTEST) -m 'not soak and not gpu' -n 2 --dist worksteal
 
 check: install  ## format, lint, types, floors
 	$(BIN)/ruff format --check .

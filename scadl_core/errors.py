@@ -41,6 +41,10 @@ class LaunchError(ScadlError):
     """Processes that were started in a way that cannot work."""
 
 
+class ActivationError(ScadlError):
+    """Memory settings that cannot be used, or a place where saved tensors cannot be compressed."""
+
+
 class CodecError(ScadlError):
     """An array or a bound that the codec does not take."""
 

@@ -36,6 +36,7 @@ SMALL = {
         "figures.num_samples=1",
     ),
     "hep": ("data.sample.train_jets=400", "data.sample.test_jets=200", "baseline.max_iter=2"),
+    "graphs": ("data.sample.nodes=600", "data.sample.features=8", "model.width=8"),
 }
 SHORT = ("debug=smoke", "trainer.accelerator=cpu", "loader.batch_size=4")
 PROMISED = {
@@ -62,7 +63,17 @@ def test_the_same_words_in_every_app(app: App, workplace: Path) -> None:
     config = compose_run(app, [])
     require(config)
     words = [f"data.{word}" for word in ("path", "inputs", "target", "split", "weight")]
-    words += ["model", "optimizer", "solver", "trainer", "seed", "run.dir", "input", "output"]
+    words += [
+        "model",
+        "optimizer",
+        "memory",
+        "solver",
+        "trainer",
+        "seed",
+        "run.dir",
+        "input",
+        "output",
+    ]
     assert set(words) <= set(leaves(config))
     assert config.app == app.name
 
@@ -144,5 +155,5 @@ def test_the_example_runs_through_every_stage(
     inputs = "[" + ", ".join(f"'{path}'" for path in example) + "]"
     done = scadl("predict", app.name, "run.dir=run", f"input={inputs}", "output=out")
     assert (done.status, done.err) == (0, "")
-    written = Path(done.out.strip().removeprefix("written: "))
+    written = Path(done.out.splitlines()[-1].removeprefix("written: "))
     assert written.stat().st_size > 0

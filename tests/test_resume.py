@@ -10,6 +10,7 @@ import json
 import os
 import random
 import signal
+import statistics
 import subprocess
 import sys
 import time
@@ -24,7 +25,7 @@ RUN = [
     "trainer.max_epochs=6",
     "trainer.log_every_n_steps=1",
 ]
-TIMEOUT_S = 240
+TIMEOUT_S = 600
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
@@ -66,7 +67,10 @@ def start(tmp_path_factory: pytest.TempPathFactory, small: Sequence[str]) -> Ite
         return started
 
     processes: list[subprocess.Popen[str]] = []
+    before = signal.getsignal(signal.SIGINT)
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
     yield run
+    signal.signal(signal.SIGINT, before)
     for process in processes:
         if process.poll() is None:  # a test failed before it had ended what it started
             os.killpg(process.pid, signal.SIGKILL)
@@ -226,6 +230,33 @@ def test_sigterm_to_mpirun_and_on(
     wait_for(resumed, "going on from step")
     finish(resumed)
     assert test_scores(folder) == uninterrupted(2)
+
+
+@pytest.mark.soak
+def test_bounded_checkpoints_cost_no_accuracy(start: Start, tmp_path: Path) -> None:
+    """Exact weights and 1e-3 of the optimizer's state, resumed in the middle; paired by seed."""
+    larger = ["data.sample.train_maps=96", "data.sample.test_maps=24", "data.sample.latitudes=64"]
+    larger += ["data.sample.longitudes=96", "model.width=8", "trainer.max_epochs=8"]
+    differences = []
+    for seed in range(5):
+        exact, bounded = tmp_path / f"exact{seed}", tmp_path / f"bounded{seed}"
+        finish(start(*larger, f"seed={seed}", f"run.dir={exact}"))
+        words = [*larger, f"seed={seed}", f"run.dir={bounded}", "trainer.checkpoint_bound=1e-3"]
+        process = start(*words)
+        wait_for(process, "epoch 4 step")
+        process.terminate()
+        finish(process, 75)
+        resumed = start(*words, "resume=auto")
+        wait_for(resumed, "going on from step")
+        finish(resumed)
+        scores = [test_scores(folder)["test/iou_mean"] for folder in (bounded, exact)]
+        differences.append(scores[0] - scores[1])
+        print(f"seed {seed}: bounded {scores[0]:.4f}, exact {scores[1]:.4f}")
+        sizes = [(it / "checkpoints" / "last.ckpt").stat().st_size for it in (bounded, exact)]
+        assert sizes[0] < sizes[1]
+    spread = statistics.stdev(differences) / len(differences) ** 0.5
+    lower = statistics.mean(differences) - 2.132 * spread  # 95 %, one-sided, 4 degrees of freedom
+    assert lower > -0.02, f"differences {differences}, lower bound {lower}"
 
 
 def test_interrupted_by_the_keyboard(start: Start, tmp_path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 import cftime
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
 from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
@@ -32,6 +33,7 @@ from scadl_core.workflow.contracts import Samples
 
 COLOURS = ("#c8443c", "#2f6db3", "#3f9a5a", "#8a5fb0", "#d99a2b", "#4bb3b8", "#7a6652")
 BACKGROUND = "#f3f1ec"
+MOST_TRACKED = 300  # events a map
 
 
 class Survey:
@@ -77,7 +79,9 @@ class Survey:
 
     @property
     def hours_T(self) -> list[float] | None:
-        """Times in hours where some maps are consecutive, else None."""
+        """Times in hours where some maps are consecutive, and events few enough for tracks."""
+        if max(map(len, [*self.truth_T, *self.said_T]), default=0) > MOST_TRACKED:
+            return None
         calendar = self.facts.get("calendar") or "standard"
         try:
             dates = [
@@ -133,12 +137,13 @@ def _draw_tracks(axes: Axes, tracks: list[list[Event]], classes: Sequence[str]) 
     for number, name in enumerate(classes[1:], 1):
         style = {"color": COLOURS[(number - 1) % len(COLOURS)], "alpha": 0.8}
         here = [track for track in tracks if track[0].class_number == number]
-        for track in here:
-            lon = np.unwrap([event.longitude for event in track], period=360)
-            lat = [event.latitude for event in track]
-            for turn in (-360, 0, 360):  # what lies over an edge of the map shows at both
-                axes.plot(lon + turn, lat, linewidth=1.2, **style)
-                axes.plot(lon[:1] + turn, lat[:1], "o", markersize=3.5, mfc="none", **style)
+        lines = [np.array([(event.longitude, event.latitude) for event in it]) for it in here]
+        lines = [np.stack([np.unwrap(it[:, 0], period=360), it[:, 1]], -1) for it in lines]
+        starts = np.array([line[0] for line in lines]).reshape(-1, 2)
+        for turn in (-360, 0, 360):  # what lies over an edge of the map shows at both
+            moved = [line + np.array([turn, 0]) for line in lines]
+            axes.add_collection(LineCollection(moved, linewidths=1.2, **style))
+            axes.plot(starts[:, 0] + turn, starts[:, 1], "o", markersize=3.5, mfc="none", **style)
         kind, mark = ("tracks", "o-") if longest > 1 else ("events", "o")
         label = f"{name.replace('_', ' ')}: {len(here)} {kind}"
         axes.plot([], [], mark, markersize=3.5, mfc="none", label=label, **style)

@@ -47,6 +47,12 @@ class UNet(GlobeNetwork):
         self.head = nn.Conv2d(width, num_classes, kernel_size=1)
         self.periodic = periodic
 
+    def stages(self) -> list[nn.Module]:
+        """The same network as a chain that carries its skips as a tuple; for maps whose height and
+        width are multiples of the stride.
+        """
+        return [*map(_Down, self.down), *map(_Up, self.up), _Head(self.head)]
+
     def logits(self, image_BCHW: Tensor) -> Tensor:
         """Down to the coarsest level, and up again."""
         hidden, skips = image_BCHW, []
@@ -61,3 +67,40 @@ class UNet(GlobeNetwork):
 
 def _block(before: int, after: int, norm: str) -> nn.Sequential:
     return nn.Sequential(*unit(before, after, norm), *unit(after, after, norm))
+
+
+class _Down(nn.Module):
+    """Adds a level to a tuple of levels."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, levels: Tensor | tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        if isinstance(levels, Tensor):
+            return (self.block(levels),)
+        return (*levels, self.block(functional.max_pool2d(levels[-1], 2)))
+
+
+class _Up(nn.Module):
+    """Joins the last level into the one before."""
+
+    def __init__(self, block: nn.Module) -> None:
+        super().__init__()
+        self.block = block
+
+    def forward(self, levels: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        *finer, skip, hidden = levels
+        wide = functional.interpolate(hidden, scale_factor=2.0, mode="nearest")
+        return (*finer, self.block(torch.cat([wide, skip], dim=1)))
+
+
+class _Head(nn.Module):
+    """Logits of the finest level."""
+
+    def __init__(self, head: nn.Module) -> None:
+        super().__init__()
+        self.head = head
+
+    def forward(self, levels: tuple[Tensor, ...]) -> Tensor:
+        return self.head(levels[0])

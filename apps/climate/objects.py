@@ -13,10 +13,9 @@ from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import ndimage
+from scipy import ndimage, sparse
 from scipy.optimize import linear_sum_assignment
-from scipy.sparse import coo_array
-from scipy.sparse.csgraph import connected_components
+from scipy.sparse.csgraph import connected_components, min_weight_full_bipartite_matching
 
 from apps.climate.earth import Earth, arc_km, place, unit_vector
 from scadl_core.errors import ConfigError, nearest
@@ -84,7 +83,7 @@ def components(mask_HW: NDArray[np.bool_], periodic: bool) -> NDArray[np.intp]:
         return numbers_HW.astype(np.intp)
     # The column that was repeated says which objects are one.
     first, last = numbers_HW[:, 0], numbers_HW[:, -1]
-    graph = coo_array((np.ones(len(first)), (first, last)), (count + 1, count + 1))
+    graph = sparse.coo_array((np.ones(len(first)), (first, last)), (count + 1, count + 1))
     _, joined_N = connected_components(graph, directed=False)
     return joined_N[numbers_HW[:, :-1]].astype(np.intp)
 
@@ -150,14 +149,19 @@ def match(
     The assignment with the largest sum of intersections over unions (weighted by area), without
     those below ``SMALLEST_IOU``. Arguments are numbers as `components` gives them.
     """
-    shape = truth_HW.max(initial=0) + 1, said_HW.max(initial=0) + 1
-    pairs_HW = np.ravel_multi_index((truth_HW, said_HW), shape)
-    weights = np.broadcast_to(area_HW, truth_HW.shape).ravel()
-    both = np.bincount(pairs_HW.ravel(), weights, minlength=shape[0] * shape[1]).reshape(shape)
-    either = both.sum(1, keepdims=True) + both.sum(0) - both
-    iou = (both / np.maximum(either, np.finfo(float).tiny))[1:, 1:]
-    first, second = linear_sum_assignment(iou, maximize=True)
-    kept = iou[first, second] >= SMALLEST_IOU
+    area_HW = np.broadcast_to(area_HW, truth_HW.shape)
+    both = sparse.coo_array((area_HW.ravel(), (truth_HW.ravel(), said_HW.ravel()))).tocsr()
+    wholes, both = (both.sum(1), both.sum(0)), both[1:, 1:].tocoo()
+    both.eliminate_zeros()
+    if not both.nnz:
+        return np.empty((0, 2), np.intp)
+    either = wholes[0][both.row + 1] + wholes[1][both.col + 1] - both.data
+    iou = sparse.coo_array((both.data / either, both.coords), both.shape)
+    # A column for each row that has no partner: there are too many pairs to write them all out.
+    alone = sparse.eye_array(iou.shape[0]) * np.finfo(float).tiny
+    weights = sparse.hstack([iou, alone], format="csr")
+    first, second = min_weight_full_bipartite_matching(weights, maximize=True)
+    kept = weights[first, second] >= SMALLEST_IOU
     return np.stack([first[kept], second[kept]], -1) + 1
 
 

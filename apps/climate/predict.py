@@ -26,13 +26,14 @@ from apps.climate.fields import Field
 from apps.climate.files import find_files, open_fields
 from apps.climate.objects import Event, Extreme, find_events, write_events
 from apps.climate.units import powers, same_unit
-from scadl_core.errors import DataError
+from scadl_core.errors import ConfigError, DataError
 from scadl_core.files import Paths, written_aside
 from scadl_core.workflow.tiles import Tiles
 
 if TYPE_CHECKING:
     from apps.climate.task import Segmentation
 
+SUFFIXES = ("", ".nc", ".nc4", ".cdf", ".netcdf")  # of a prediction
 STRANGE = 10  # standard deviations that the mean of a map may be off
 CLASS_VARIABLE, CLASS_FILL, PROBABILITY_FILL = "event_class", np.int8(-1), np.float32(np.nan)
 # CF allows text neither as a time nor in a variable named as its dimension. What tells samples
@@ -103,7 +104,9 @@ def predict_files(
                 values_HW = image_CHW[channels.index(of.variable)]
                 rows += [(key, it) for it in find_events(class_HW, earth, values_HW, of.kind)]
         if events:
-            write_events(output.with_name(f"{output.stem}_events.csv"), rows, classes, of)
+            table = output.with_name(f"{output.stem}_events.csv")
+            write_events(table, rows, classes, of)
+            print(f"written: {table}")
     return output
 
 
@@ -138,6 +141,8 @@ def _name_output(output: Path, files: Sequence[Path]) -> Path:
     whole = output.resolve()
     if {whole, *whole.parents} & {file.resolve() for file in files}:
         raise DataError(f"output={output} is an input as well; choose another name")
+    if output.suffix not in SUFFIXES:
+        raise ConfigError(f"output={output}: predictions are NetCDF; let the name end in .nc")
     output.parent.mkdir(parents=True, exist_ok=True)
     return output
 
@@ -221,6 +226,9 @@ def _copy_coordinates(
         variables |= _stepwise(changing, times, places, steps)
     standard = dict(zip(first.coordinates, ("latitude", "longitude"), strict=True))
     standard |= {first.time: "time"} if first.time_unit else {}
+    if CLASS_VARIABLE in variables:
+        found = f"{first.path}: has a coordinate named {CLASS_VARIABLE}, as predictions are"
+        raise DataError(f"{found}; rename it")
     for name, variable in variables.items():
         _copy(dataset, name, variable, standard.get(name))
     if not times and (steps or is_text):

@@ -64,8 +64,8 @@ class HEPSamples:
         """One row; nothing is drawn, as nothing is augmented."""
         return {name: values[0] for name, values in self.batch([index]).items()}
 
-    def batch(self, indices: Sequence[int]) -> Batch:
-        """Some rows, with zeros where there is no constituent.
+    def batch(self, indices: Sequence[int], key: int | None = None) -> Batch:
+        """Some rows, with zeros where there is no constituent; nothing is drawn.
 
         ``features_BPF``, ``points_BPD``, ``vectors_BPD``, ``flat_BG``, ``pt_B`` and ``mass_B`` are
         float32, ``mask_BP`` bool, ``label_B`` int64, ``weight_B`` and ``factor_B``, by which it is

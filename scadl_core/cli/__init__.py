@@ -34,6 +34,7 @@ _USAGE = """usage: scadl VERB [APP] [key=value ...]
   scadl rerun DIR                          a run again from its folder; shows what came out
   differently
   scadl bench NAME [--quick] [--out DIR]   compress: this package beside its peers, in one run
+  scadl study memory APP [--quick]         trainings with every compressor of activations and bound
   scadl doctor                             devices, MPI, versions, what is missing
 
 Everything after APP is Hydra; --config-dir DIR adds a folder of your own choices."""

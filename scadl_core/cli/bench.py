@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 
 from rich.console import Console
 
+from scadl_core.config.apps import find_apps
 from scadl_core.errors import ConfigError, nearest
 
 _ROOM = "scadl_core.bench"  # found by name: nobody imports it
@@ -46,9 +48,12 @@ def bench(words: list[str], console: Console) -> None:
 
 
 def _find(names: list[str]) -> ModuleType:
-    known: tuple[str, ...] = import_module(_ROOM).BENCHMARKS
+    known = {name: f"{_ROOM}.{name}" for name in import_module(_ROOM).BENCHMARKS}
+    for app in find_apps().values():  # an app may bring a benchmark of its own
+        if find_spec(f"{app.module}.bench") is not None:
+            known[app.name] = f"{app.module}.bench"
     if len(names) != 1:
         raise ConfigError(f"which benchmark? scadl bench NAME; there is: {', '.join(known)}")
     if names[0] not in known:
         raise ConfigError(f"no benchmark is called {names[0]!r}{nearest(names[0], known)}")
-    return import_module(f"{_ROOM}.{names[0]}")
+    return import_module(known[names[0]])

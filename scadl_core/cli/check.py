@@ -63,7 +63,8 @@ def check(config: DictConfig, console: Console) -> bool:
     report.print(console)
     if mistake is not None:
         console.print(
-            f"with the settings given so far these data cannot be used: {mistake}",
+            f"with the present settings these data cannot be used: {mistake}; the page has what "
+            "the files offer instead",
             style="yellow",
             highlight=False,
             markup=False,

@@ -16,7 +16,7 @@ from scadl_core.record.runfolder import RunFolder
 from scadl_core.workflow.train import choose_folder, train
 
 # Measures of the machine, which differ from run to run.
-_OF_THE_MACHINE = ("train/seconds", "memory/peak_bytes")
+_OF_THE_MACHINE = ("train/seconds", "memory/peak_bytes", "memory/codec_seconds")
 
 
 def rerun(path: Path, console: Console, allow: Sequence[str] = ()) -> float:

@@ -7,8 +7,9 @@ from __future__ import annotations
 import os
 import statistics
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import hydra
 from hydra.core.hydra_config import HydraConfig
@@ -26,13 +27,19 @@ from scadl_core.record.runfolder import RunFolder, differences, new_name
 from scadl_core.workflow.train import train
 
 
-def hydra_main(app: App, arguments: Sequence[str], config_dir: Path | None) -> None:
+def hydra_main(
+    app: App,
+    arguments: Sequence[str],
+    config_dir: Path | None,
+    job: Callable[[DictConfig], Any] | None = None,
+) -> None:
     """Hands a command line over to Hydra: a sweep, or one of its own flags such as ``--info``.
 
     Args:
         app: The pipeline.
         arguments: Overrides and flags, ``--config-dir`` taken out.
         config_dir: A further folder of choices.
+        job: Does one combination; by default trains it.
     """
     # Hydra then raises what a job raised instead of ending the process.
     os.environ["HYDRA_FULL_ERROR"] = "1"
@@ -40,7 +47,7 @@ def hydra_main(app: App, arguments: Sequence[str], config_dir: Path | None) -> N
         configs = str(app.configs)
     typed, sys.argv = sys.argv, ["scadl", *arguments]
     try:
-        hydra.main(version_base="1.3", config_path=configs, config_name=app.name)(_job)()
+        hydra.main(version_base="1.3", config_path=configs, config_name=app.name)(job or _job)()
     except HydraException as error:
         raise ConfigError(" ".join(str(error).split())) from error
     finally:

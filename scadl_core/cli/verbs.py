@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what a verb needs is imported when it is called
 
 __all__ = [
     *("bench", "check", "config", "doctor", "evaluate", "export", "list_", "predict", "rerun"),
-    "train",
+    *("study", "train"),
 ]
 
 
@@ -81,6 +81,12 @@ def predict(words: list[str]) -> int:
     """A finished run's predictions on files."""
     from scadl_core.workflow.evaluate import predict as run
 
+    for override in read_words("predict", words).parsed:
+        if override.key_or_group.split(".")[0] == "data":
+            raise ConfigError(
+                f"{override.input_line}: predict reads input=, with the channels that the model "
+                "was trained on; leave it out"
+            )
     run(*_finished_run("predict", words))
     return 0
 
@@ -99,8 +105,10 @@ def check(words: list[str]) -> int:
 
     given = read_words("check", words)
     _refuse_choices(given)
-    run(compose_run(given.app, given.overrides, given.config_dir), _console())
-    return 0
+    usable = run(compose_run(given.app, given.overrides, given.config_dir), _console())
+    keys = {override.key_or_group for override in given.parsed} - {"data.path"}
+    wanted = any(key.startswith("data.") for key in keys)  # else the page is what was asked for
+    return 2 if wanted and not usable else 0
 
 
 def config(words: list[str]) -> int:
@@ -140,6 +148,14 @@ def doctor(words: list[str]) -> int:
 def bench(words: list[str]) -> int:
     """The tables of the README, against the peers."""
     from scadl_core.cli.bench import bench as run
+
+    run(words, _console())
+    return 0
+
+
+def study(words: list[str]) -> int:
+    """Trainings with every compressor and bound."""
+    from scadl_core.cli.study import study as run
 
     run(words, _console())
     return 0

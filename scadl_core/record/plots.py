@@ -44,6 +44,46 @@ def learning_curves(history: Path, path: Path) -> None:
     figure.savefig(path, dpi=110)
 
 
+def residuals(
+    rows: Sequence[dict[str, float]], times: Sequence[dict[str, float]], path: Path
+) -> None:
+    """Draws how an ADMM training went.
+
+    Args:
+        rows: One an iteration, with ``iteration``, ``primal``, ``dual`` (squared residuals),
+            ``scale`` (of what is coupled, squared), ``lagrangian`` and ``rho``.
+        times: Of each rank, seconds ``working`` and ``waiting``.
+        path: The PNG file to write.
+    """
+    figure = Figure(figsize=(11, 2.9), layout="constrained")
+    left, middle, right = figure.subplots(1, 3)
+    steps = [row["iteration"] for row in rows]
+    scale = [max(row["scale"], 1e-30) for row in rows]
+    for name, squares in (
+        ("primal", [row["primal"] / it for row, it in zip(rows, scale, strict=True)]),
+        (
+            "dual / rho",
+            [row["dual"] / row["rho"] ** 2 / it for row, it in zip(rows, scale, strict=True)],
+        ),
+    ):
+        left.semilogy(steps, np.sqrt(np.maximum(squares, 1e-30)), label=name)
+    left.set(title="residuals, relative", xlabel="iteration")
+    middle.plot(steps, [row["lagrangian"] for row in rows], label="Lagrangian")
+    middle.set(title="Lagrangian and penalty", xlabel="iteration")
+    penalty = middle.twinx()
+    penalty.semilogy(steps, [row["rho"] for row in rows], color="tab:red", label="rho (right)")
+    bottom = np.zeros(len(times))
+    for name in ("working", "waiting"):
+        seconds = np.array([rank[name] for rank in times])
+        right.bar(np.arange(len(times)), seconds, bottom=bottom, label=name)
+        bottom += seconds
+    right.set(title="seconds of each rank", xlabel="rank")
+    right.xaxis.get_major_locator().set_params(integer=True)
+    for axes in (left, middle, penalty, right):
+        axes.legend(frameon=False, fontsize=8)
+    figure.savefig(path, dpi=110)
+
+
 def confusion_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> None:
     """Draws a confusion matrix as shares of each true class.
 
@@ -71,6 +111,27 @@ def confusion_matrix(matrix: np.ndarray, names: Sequence[str], path: Path) -> No
             color="white" if share > 0.5 else "black",
         )
     figure.colorbar(image, label="share of the true class", shrink=0.8)
+    figure.savefig(path, dpi=110)
+
+
+def activation_bars(kinds: dict[str, tuple[int, int]], path: Path) -> None:
+    """Draws what saved activations take, without and with compression.
+
+    Args:
+        kinds: Bytes without and with, by how the tensors are kept.
+        path: The PNG file to write.
+    """
+    names = sorted(kinds, key=lambda name: kinds[name][0])
+    figure = Figure(figsize=(8, 1.2 + 0.45 * len(names)), layout="constrained")
+    axes = figure.subplots()
+    rows = np.arange(len(names))
+    for index, (label, colour) in enumerate((("uncompressed", "#b8c4d6"), ("kept", "#17733c"))):
+        values = [kinds[name][index] / 2**20 for name in names]
+        bars = axes.barh(rows + 0.2 - 0.4 * index, values, 0.4, label=label, color=colour)
+        axes.bar_label(bars, fmt="%.3g", padding=3, fontsize=8)
+    axes.set_yticks(rows, names)
+    axes.set(xlabel="MiB a step")
+    axes.legend(frameon=False)
     figure.savefig(path, dpi=110)
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, PackageLoader
 
 from scadl_core.files import write_text
-from scadl_core.record.datareport import DataReport
+from scadl_core.record.datareport import DataReport, Table
 
 _FILES_SHOWN = 20
 
@@ -23,6 +24,7 @@ def write_report(
     data: DataReport,
     figures: dict[Path, str],
     provenance: dict[str, Any],
+    tables: Sequence[Table] = (),
 ) -> None:
     """Writes the page of a run.
 
@@ -35,6 +37,7 @@ def write_report(
         figures: Captions of the PNG files to put into the page, in order, and of others, which it
             links.
         provenance: What goes into ``provenance.json``.
+        tables: What else there is to tell of the training.
     """
     loader = PackageLoader("scadl_core.record", ".")
     template = Environment(loader=loader, autoescape=True).get_template("report.html.j2")
@@ -58,6 +61,7 @@ def write_report(
             if path.suffix != ".png"
         },
         data=data,
+        tables=tables,
         config=config,
         provenance=provenance,
         provenance_text=json.dumps({**provenance, "data": shown}, indent=2, default=str),

@@ -185,11 +185,13 @@ class History(Callback):
     Args:
         path: The CSV file.
         world: Whose traffic is counted.
+        counts_saved: Whether what autograd saves is counted here.
     """
 
-    def __init__(self, path: Path, world: World) -> None:
+    def __init__(self, path: Path, world: World, counts_saved: bool = True) -> None:
         self.path = path
         self.world = world
+        self.counts_saved = counts_saved
         self.rows: list[dict[str, float]] = []
         self._losses: list[float] = []
         self._seconds_before, self._began = 0.0, time.monotonic()
@@ -215,13 +217,13 @@ class History(Callback):
     def on_train_start(self, trainer: Trainer, module: Any) -> None:
         """Starts the clock and counts the gradient exchange from now on."""
         self._began, self._sent_bytes_began = time.monotonic(), self.world.traffic.sent_bytes
-        if self.world.size > 1:
-            model: Any = trainer.strategy.model
+        model: Any = trainer.strategy.model
+        if hasattr(model, "register_comm_hook"):  # ranks of which each has the whole network
             model.register_comm_hook(self.world, counted_average)
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, *_: Any) -> None:
         """Opens the measurement of one step's activations."""
-        if self._saved_bytes is None:
+        if self._saved_bytes is None and self.counts_saved:
             self._measurement = SavedBytes(module).__enter__()
 
     def on_train_batch_end(self, trainer: Trainer, module: Any, outputs: Any, *_: Any) -> None:

@@ -23,14 +23,17 @@ from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from scadl_core.record.datareport import DataReport
 
 
 class Samples(Protocol):
-    """The samples of one split."""
+    """The samples of one split.
+
+    With a method ``order(rng)`` they are taken in the order that it gives, a permutation, in
+    evaluations too: one in which reading them in turn touches few blocks of a file at a time.
+    """
 
     def __len__(self) -> int:
         """How many there are."""
@@ -49,13 +52,14 @@ class Samples(Protocol):
 
 @runtime_checkable
 class Batches(Samples, Protocol):
-    """Samples of a split that are read together, as they are small and lie in blocks of files."""
+    """Samples that are read together: they lie in blocks of a file, or are not independent, as the
+    nodes of a graph are not.
+    """
 
-    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        """All samples shuffled, such that reading them in turn touches few blocks at a time."""
-
-    def batch(self, indices: Sequence[int]) -> dict[str, NDArray[Any]]:
-        """Some samples, stacked in the order of ``indices``."""
+    def batch(self, indices: Sequence[int], key: int | None) -> Any:
+        """Some samples together: arrays by name, stacked in the order of ``indices``, or what the
+        task takes; ``key``, one an epoch, seeds what is drawn, and is None in evaluations.
+        """
 
 
 class Source(Protocol):

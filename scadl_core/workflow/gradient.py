@@ -115,7 +115,7 @@ class GradientSolver:
         rank_zero_only.rank = world.rank  # type: ignore[attr-defined]
         try:
             self.trainer = trainer(
-                **placement(world, trainer),
+                **self.placement(world, trainer),
                 plugins=[WorldEnvironment(world)],
                 callbacks=list(callbacks),
                 logger=list(loggers),
@@ -132,6 +132,21 @@ class GradientSolver:
         # several is
         # signalled; ours (scadl_core.workflow.interrupts) only sets a flag.
         self.trainer._signal_connector.register_signal_handlers = lambda: None  # type: ignore[method-assign]
+
+    def placement(self, world: World, trainer: Any) -> dict[str, Any]:
+        """Where it trains; see :func:`placement`."""
+        return placement(world, trainer)
+
+    def draw(self, folder: Path) -> dict[str, str]:
+        """Draws what is to be seen of the solver itself.
+
+        Args:
+            folder: Of the figures.
+
+        Returns:
+            Captions by file name.
+        """
+        return {}
 
     def fit(
         self, task: LightningModule, training: Any, validation: Any, resume_from: Path | None

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, Dataset, default_collate
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError, DataError
 from scadl_core.workflow.contracts import Batches, Samples
-from scadl_core.workflow.seeds import generator
+from scadl_core.workflow.seeds import derive, generator
 
 
 class Draw(NamedTuple):
@@ -41,17 +41,20 @@ class Drawn(Dataset[dict[str, Any]]):
         return self.samples.read(draw.sample, rng)
 
     def __getitems__(self, draws: list[Draw]) -> Any:
-        """Called by PyTorch with the draws of a batch."""
-        if isinstance(self.samples, Batches):
-            return self.samples.batch([draw.sample for draw in draws])
-        return [self[draw] for draw in draws]
+        """A whole batch, as PyTorch asks for it: made by the samples themselves where they can."""
+        if not isinstance(self.samples, Batches):
+            return [self[draw] for draw in draws]
+        key = None if self.seed is None else derive(self.seed, "batch", draws[0].epoch)
+        return self.samples.batch([draw.sample for draw in draws], key)
 
 
 def collate(found: Any) -> Any:
-    """Tensors of a batch, or of a list of samples."""
+    """Tensors, of a list of samples or of a batch of arrays; any other batch as it is."""
+    if isinstance(found, list):
+        return default_collate(found)
     if isinstance(found, dict):
-        return {name: torch.from_numpy(values) for name, values in found.items()}
-    return default_collate(found)
+        return {name: torch.as_tensor(values) for name, values in found.items()}
+    return found
 
 
 class ShardedBatches:
@@ -169,7 +172,7 @@ class Loaders:
         return self._loader(samples, None)
 
     def _loader(self, samples: Samples, seed: int | None) -> DataLoader[dict[str, Any]]:
-        shuffled = samples.order if isinstance(samples, Batches) else None
+        shuffled = getattr(samples, "order", None)
         batches = ShardedBatches(len(samples), self.batch_size, self.world, seed, shuffled)
         return DataLoader(
             Drawn(samples, seed),

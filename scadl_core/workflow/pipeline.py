@@ -28,6 +28,8 @@ def resolve(config: DictConfig) -> DictConfig:
     for name in ("data", "runs"):
         config.paths[name] = str(Path(config.paths[name]).expanduser().absolute())
     OmegaConf.resolve(config)
+    if config.get("warm_start"):
+        config.warm_start = str(Path(config.warm_start).expanduser().absolute())
     given = config.data.path
     paths = given if isinstance(given, Sequence) and not isinstance(given, str) else [given]
     if not paths or not all(isinstance(path, str) and path for path in paths):
@@ -94,6 +96,20 @@ def restore_task(config: DictConfig, checkpoint: dict[str, Any], world: World) -
         RunError: The configured network is not the one that was saved.
     """
     task = make_task(config, checkpoint["scadl"]["facts"], world)
+    load_weights(task, checkpoint)
+    return task.eval()
+
+
+def load_weights(task: Task, checkpoint: dict[str, Any]) -> None:
+    """Gives a task the weights and statistics of a checkpoint, whatever solver trained them.
+
+    Args:
+        task: Built from the same configuration of model and task.
+        checkpoint: What :meth:`scadl_core.record.runfolder.RunFolder.load_checkpoint` gave.
+
+    Raises:
+        RunError: The configured network is not the one that was saved.
+    """
     try:
         task.load_state_dict(checkpoint["state_dict"])
     except RuntimeError as error:
@@ -102,4 +118,3 @@ def restore_task(config: DictConfig, checkpoint: dict[str, Any], world: World) -
             f"the checkpoint does not fit the configured model ({reason}); leave out overrides of "
             "model, task and data.inputs"
         ) from None
-    return task.eval()

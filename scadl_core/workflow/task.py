@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError
+from scadl_core.optim import KFAC
 from scadl_core.workflow.contracts import Exportable
 from scadl_core.workflow.seeds import derive
 
@@ -68,8 +69,7 @@ class Task(LightningModule, ABC):
         """Called by Lightning: the configured optimizer and its schedule, stepped after every
         optimizer step.
         """
-        assert self.make_optimizer is not None, "a task made for prediction cannot be trained"
-        optimizer = self.make_optimizer(self.parameters())
+        optimizer = self.new_optimizer()
         if self.make_schedule is None:
             return optimizer
         scheduler = self.make_schedule(
@@ -79,6 +79,23 @@ class Task(LightningModule, ABC):
             "optimizer": optimizer,
             "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
         }
+
+    def new_optimizer(self) -> Optimizer:
+        """The configured optimizer of this task's parameters; second-order ones are made from the
+        task itself, whose layers they watch.
+        """
+        assert self.make_optimizer is not None, "a task made for prediction cannot be trained"
+        kind = getattr(getattr(self.make_optimizer, "partial", self.make_optimizer), "func", None)
+        if not getattr(kind, "takes_model", False):
+            return self.make_optimizer(self.parameters())
+        return self.make_optimizer(self, world=self.world)
+
+    def on_fit_start(self) -> None:
+        """Called by Lightning when model and optimizers are in their places."""
+        for optimizer in self.trainer.optimizers:
+            if isinstance(optimizer, KFAC):
+                optimizer.scaler = getattr(self.trainer.precision_plugin, "scaler", None)
+                optimizer.overlap(self.trainer.strategy.model or self)
 
     def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
         """Called by Lightning: makes dropout and the like a function of (seed, step, rank)."""

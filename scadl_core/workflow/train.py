@@ -18,15 +18,18 @@ from scadl_core.comm import World
 from scadl_core.config.build import build
 from scadl_core.errors import ConfigError, RunError, ScadlError
 from scadl_core.files import write_json
+from scadl_core.optim import KFAC
 from scadl_core.record.plots import learning_curves
 from scadl_core.record.provenance import command_line, describe, fingerprints
 from scadl_core.record.report import write_report
 from scadl_core.record.runfolder import RunFolder, new_name, unfinished
+from scadl_core.workflow.activations import ActivationMemory
 from scadl_core.workflow.callbacks import Checkpoints, History, LineProgress, StopOnSignal
 from scadl_core.workflow.contracts import Source
+from scadl_core.workflow.gradient import GradientSolver
 from scadl_core.workflow.interrupts import Interrupts
 from scadl_core.workflow.loaders import Loaders
-from scadl_core.workflow.pipeline import make_source, make_task, resolve
+from scadl_core.workflow.pipeline import load_weights, make_source, make_task, resolve
 from scadl_core.workflow.task import Task
 
 
@@ -98,8 +101,12 @@ class _Run:
         facts = self.world.first(source.facts)
         provenance = self.provenance(source)
         task = make_task(self.config, facts, self.world)
+        if warm := self.config.get("warm_start"):
+            app = self.config.app
+            load_weights(task, self.world.first(lambda: self.folder.load_checkpoint(warm, app)))
         loaders: Loaders = build(self.config, "loader", seed=self.config.seed, world=self.world)
-        history = History(self.folder.history, self.world)
+        self.memory = self.activations()
+        history = History(self.folder.history, self.world, counts_saved=self.memory is None)
         identity = {"app": self.config.app, "facts": facts, "provenance": provenance}
         solver = self.solver(history, identity)
         self.try_optimizer(task)
@@ -117,15 +124,24 @@ class _Run:
         self.interrupts.check("after the test")
 
         metrics = self.metrics(task, source, history)
-        self.world.first(lambda: self.finish(task, source, metrics, provenance))
+        self.world.first(lambda: self.finish(task, source, metrics, provenance, solver))
         say(self.world, f"report: {self.folder.report}")
         return metrics
 
+    def activations(self) -> ActivationMemory | None:
+        """What keeps activations compressed, if that is asked for."""
+        if "_target_" not in self.config.memory:
+            return None
+        memory: ActivationMemory = build(self.config, "memory", world=self.world)
+        return memory
+
     def try_optimizer(self, task: Task) -> None:
         """Finds a rate or a schedule that its class refuses before the run exists."""
-        optimizer = build(self.config, "optimizer")(task.parameters())
+        optimizer = task.new_optimizer()
         if self.config.get("schedule"):
             build(self.config, "schedule")(optimizer=optimizer, total_steps=1)
+        if isinstance(optimizer, KFAC):
+            optimizer.close()
 
     def provenance(self, source: Source) -> dict[str, Any]:
         """Where this run comes from."""
@@ -144,7 +160,7 @@ class _Run:
             say(self.world, f"going on from step {step}")
         return path
 
-    def solver(self, history: History, identity: dict[str, Any]) -> Any:
+    def solver(self, history: History, identity: dict[str, Any]) -> GradientSolver:
         """Builds the solver with the callbacks that every run has.
 
         Their order matters: a checkpoint holds the epoch's row, and a stop comes after the
@@ -155,13 +171,14 @@ class _Run:
         on_terminal = sys.stdout.isatty()
         every_steps = self.config.trainer.log_every_n_steps
         progress: list[Callback] = [] if on_terminal else [LineProgress(every_steps)]
-        return build(
+        solver: GradientSolver = build(
             self.config,
             "solver",
             trainer=build(self.config, "trainer"),
             world=self.world,
             callbacks=[
                 *own,
+                *([self.memory] if self.memory else []),
                 history,
                 checkpoints,
                 StopOnSignal(self.interrupts, checkpoints),
@@ -171,6 +188,7 @@ class _Run:
             folder=self.folder.path,
             progress_bar=on_terminal,
         )
+        return solver
 
     def loggers(self) -> list[Any]:
         """The configured logger, on rank 0; curves of a resumed run go on in the same folder."""
@@ -184,13 +202,15 @@ class _Run:
         scores = {f"test/{name}": value for name, value in task.scores().items()}
         baseline = self.world.first(lambda: build(self.config, "baseline", source=source))
         totals = {**history.totals, "memory/peak_bytes": peak_bytes()}
+        totals |= self.memory.totals if self.memory else {}
         totals["comm/sent_bytes"] = sum(self.world.gather(totals["comm/sent_bytes"]))
         all_of_them = {**scores, **{f"baseline/{n}": v for n, v in baseline.items()}, **totals}
         return {name: value for name, value in all_of_them.items() if math.isfinite(value)}
 
     def finish(
-        self, task: Task, source: Source, metrics: dict[str, float], provenance: dict[str, Any]
-    ) -> None:
+        self, task: Task, source: Source, metrics: dict[str, float], provenance: dict[str, Any],
+        solver: GradientSolver,
+    ) -> None:  # fmt: skip
         """Predictions, figures and the report; ``metrics.json`` last, since it says that the run is
         complete.
 
@@ -212,6 +232,11 @@ class _Run:
             captions = build(self.config, "figures", task=task, source=source, folder=folder)
         learning_curves(self.folder.history, folder / "learning_curves.png")
         captions["learning_curves.png"] = "Loss and scores after each epoch."
+        captions |= solver.draw(folder)
+        tables = []
+        if self.memory is not None:
+            captions["activations.png"] = self.memory.draw(folder / "activations.png")
+            tables.append(self.memory.table())
         write_report(
             self.folder.report,
             self.config.app,
@@ -220,6 +245,7 @@ class _Run:
             source.report(),
             {folder / name: caption for name, caption in captions.items()},
             provenance,
+            tables,
         )
         write_json(self.folder.metrics, metrics)
         for mistake in mistakes:

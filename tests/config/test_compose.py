@@ -37,7 +37,7 @@ MISTAKES: list[tuple[Sequence[str], str]] = [
     (["+sed=1"], "unknown key '+sed': nothing reads it; did you mean 'seed'?"),
     (["+run.dirr=x"], "unknown key '+run.dirr': nothing reads it; did you mean 'run.dir'?"),
     (["model=unett"], "model=unett: no such choice; did you mean 'unet' or 'cgnet'?"),
-    (["optimizer=null"], "optimizer=null: no such choice; there is: adamw, sgd"),
+    (["optimizer=null"], "optimizer=null: no such choice; there is: adamw, kfac, muon, sgd, soap"),
     (["-m", "optimizer=sgd,adm"], "optimizer=adm: no such choice; did you mean 'adamw'?"),
     (["seed"], "cannot read 'seed': expected key=value, such as optimizer=sgd or seed=1"),
     (

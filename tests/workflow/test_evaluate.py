@@ -51,7 +51,8 @@ def test_predictions_are_the_networks_most_probable_class(
 ) -> None:
     file = sorted((sample_folder / "test").iterdir())[0]
     done = scadl("predict", "climate", f"run.dir={trained}", f"input={file}", "output=p.nc")
-    assert (done.status, done.out, done.err) == (0, f"written: {workplace / 'p.nc'}\n", "")
+    said = "".join(f"written: {workplace / name}\n" for name in ("p_events.csv", "p.nc"))
+    assert (done.status, done.out, done.err) == (0, said, "")
     with xr.open_dataset(workplace / "p.nc") as found:
         names = [
             f"probability_{n}" for n in ("background", "tropical_cyclone", "atmospheric_river")
@@ -102,6 +103,12 @@ def test_predictions_are_the_networks_most_probable_class(
             ["run.dir={run}", "data=netcdf"],
             "missing: data.classes, data.inputs, data.path, data.target; "
             "add data.classes=... data.inputs=... data.path=... data.target=...",
+        ),
+        (
+            "predict",
+            ["run.dir={run}", "input=x.nc", "data.inputs=[TMQ]"],
+            "data.inputs=[TMQ]: predict reads input=, with the channels that the model was trained "
+            "on; leave it out",
         ),
         (
             "evaluate",

@@ -37,13 +37,22 @@ class Kernel:
     def __init__(self, function: Callable[..., Any]) -> None:
         self._function = function
         self.compiled: dict[str, Any] = {}
+        self._known: dict[tuple[Any, ...], Any] = {}
 
     def __call__(self, *arguments: Any) -> Any:
         """What the function gives."""
-        kind = "_".join(map(_kind, arguments))
-        if kind not in self.compiled:
-            self.compiled[kind] = _compiled(self._function, kind)
-        return self.compiled[kind](*arguments)
+        # Found by numbers: to write out the kinds takes as long as ten tiles.
+        key = tuple([
+            (it.dtype.num, it.flags.num, it.ndim) if isinstance(it, np.ndarray) else type(it)
+            for it in arguments
+        ])  # fmt: skip
+        known = self._known.get(key)
+        if known is None:
+            kind = "_".join(map(_kind, arguments))
+            if kind not in self.compiled:
+                self.compiled[kind] = _compiled(self._function, kind)
+            known = self._known[key] = self.compiled[kind]
+        return known(*arguments)
 
 
 def _kind(argument: Any) -> str:

@@ -10,7 +10,7 @@ import xarray as xr
 from torch import nn
 
 from apps.climate.predict import predict_files
-from scadl_core.errors import DataError
+from scadl_core.errors import DataError, ScadlError
 
 CLASSES = ["no event", "event"]
 ERA5 = ["t@500hPa", "t@850hPa", "z@500hPa", "z@850hPa"]
@@ -223,6 +223,22 @@ def test_another_unit_than_in_training_is_refused(shared_data, tmp_path):
     with pytest.raises(DataError, match=expected):
         apply(path, tmp_path / "out.nc", ["tos"], unit="K")
     apply(path, tmp_path / "out.nc", ["tos"], unit="Celsius")
+
+
+@pytest.mark.parametrize(
+    ("coordinate", "output", "expected"),
+    [
+        ("event_class", "out.nc", "a.nc: has a coordinate named event_class, as predictions are"),
+        ("height", "out.zarr", r"output=.*out.zarr: predictions are NetCDF; let the name end in"),
+    ],
+)
+def test_what_cannot_be_written(tmp_path, coordinate, output, expected):
+    coords = {"lat": [0.0, 10, 20], "lon": [0.0, 10, 20, 30], coordinate: 2.0}
+    fields = {"v": (["lat", "lon"], np.zeros((3, 4), "f4"))}
+    xr.Dataset(fields, coords).to_netcdf(tmp_path / "a.nc")
+    with pytest.raises(ScadlError, match=expected):
+        apply(tmp_path / "a.nc", tmp_path / output, ["v"])
+    assert [it.name for it in tmp_path.iterdir()] == ["a.nc"]
 
 
 def test_events_are_written_beside_the_prediction(tmp_path):

@@ -1,0 +1,156 @@
+"""Networks on nodes: on hops of their features, or passing messages.
+
+Shapes: B node of a batch, K hop, F feature, H hidden, C output.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from scadl_core.errors import ConfigError, nearest
+
+
+def perceptron(sizes: Sequence[int], dropout: float) -> nn.Sequential:
+    """A chain of blocks of one linear layer each; every block but the last ends in a ReLU.
+
+    A chain, since the gradient-free solver gives each rank some blocks of it.
+    """
+    blocks: list[nn.Module] = []
+    for number, pair in enumerate(pairwise(sizes)):
+        last = number == len(sizes) - 2
+        noise = [nn.Dropout(dropout)] * (dropout > 0)
+        blocks.append(nn.Sequential(*noise, nn.Linear(*pair), *[nn.ReLU()] * (not last)))
+    return nn.Sequential(*blocks)
+
+
+class GraphAugmentedMLP(nn.Module):
+    """A perceptron on all hops at once: Chen et al. 2021, arXiv:2010.15116.
+
+    With ``depth`` 1 and ``use`` last it is SGC, Wu et al. 2019, arXiv:1902.07153; with ``hops`` 0
+    a perceptron without a graph.
+
+    Args:
+        in_channels: F.
+        out_channels: C.
+        hops: K.
+        width: H.
+        depth: Linear layers.
+        dropout: Before each of them.
+        use: ``all`` hops or the ``last``.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, hops: int = 4, width: int = 128, depth: int = 2,
+        dropout: float = 0.0, use: str = "all",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        if use not in ("all", "last"):
+            raise ConfigError(f"model.use: got {use!r}{nearest(use, ('all', 'last'))}")
+        self.first = 0 if use == "all" else hops
+        inputs = in_channels * (hops + 1 - self.first)
+        self.blocks = perceptron([inputs, *[width] * (depth - 1), out_channels], dropout)
+
+    def forward(self, x_BKF: Tensor) -> Tensor:
+        """Logits, shape (B, C)."""
+        return self.blocks(x_BKF[:, self.first :].flatten(1))
+
+
+class SIGN(nn.Module):
+    """A linear layer a hop, and a perceptron on their outputs: Frasca et al. 2020,
+    arXiv:2004.11198; with a norm before it, which evens out hops of different spread.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, hops: int = 4, width: int = 64, depth: int = 2,
+        dropout: float = 0.5, input_dropout: float = 0.0,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.inputs = nn.ModuleList(nn.Linear(in_channels, width) for _ in range(hops + 1))
+        self.before = nn.Dropout(input_dropout)
+        self.middle = nn.Sequential(nn.LayerNorm(width * (hops + 1)), nn.PReLU())
+        sizes = [width * (hops + 1), *[width] * (depth - 2), out_channels]
+        self.blocks = perceptron(sizes, dropout)
+
+    def forward(self, x_BKF: Tensor) -> Tensor:
+        """Logits, shape (B, C)."""
+        hops = self.before(x_BKF).unbind(1)
+        hidden = [layer(x_BF) for layer, x_BF in zip(self.inputs, hops, strict=True)]
+        return self.blocks(self.middle(torch.cat(hidden, 1)))
+
+
+class HopAttention(nn.Module):
+    """A perceptron on a mean of hops whose weights each node chooses: the gate of GAMLP, Zhang et
+    al. 2022, arXiv:2108.10097, with all hops together as its reference (their eq. 7).
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, hops: int = 4, width: int = 128, depth: int = 2,
+        dropout: float = 0.5,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.inputs = nn.Linear(in_channels, width)
+        self.reference = perceptron([in_channels * (hops + 1), width], 0.0)
+        self.gate = nn.Linear(2 * width, 1)
+        self.blocks = perceptron([2 * width, *[width] * (depth - 1), out_channels], dropout)
+
+    def forward(self, x_BKF: Tensor) -> Tensor:
+        """Logits, shape (B, C)."""
+        hidden_BKH = self.inputs(x_BKF)
+        reference_BH = self.reference(x_BKF.flatten(1))
+        both = torch.cat([hidden_BKH, reference_BH[:, None].expand_as(hidden_BKH)], 2)
+        weight_BK1 = nn.functional.leaky_relu(self.gate(both), 0.2).softmax(1)
+        mean_BH = (weight_BK1 * hidden_BKH).sum(1)
+        return self.blocks(torch.cat([mean_BH, reference_BH], 1).relu())
+
+
+class MessagePassing(nn.Module):
+    """torch-geometric's GCN, GraphSAGE and GAT.
+
+    Args:
+        in_channels: F.
+        out_channels: C.
+        layer: ``gcn`` (arXiv:1609.02907), ``sage`` (arXiv:1706.02216) or ``gat``
+            (arXiv:1710.10903).
+        width: H.
+        depth: Layers.
+        dropout: Between layers, and on the inputs.
+        heads: Of attention.
+        norm: Between layers: None, or a norm of torch-geometric's such as ``LayerNorm``.
+        batches: What ``data.batches`` is by default.
+    """
+
+    def __init__(
+        self, in_channels: int, out_channels: int, layer: str = "gcn", width: int = 64,
+        depth: int = 2, dropout: float = 0.5, heads: int = 1, norm: str | None = None,
+        batches: str = "full",
+    ) -> None:  # fmt: skip
+        super().__init__()
+        from torch_geometric.nn import GAT, GCN, GraphSAGE
+
+        kinds: dict[str, Any] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
+        if layer not in kinds:
+            raise ConfigError(f"model.layer: got {layer!r}{nearest(layer, kinds)}")
+        # The weights of edges are those of the whole graph, whatever part of it is at hand.
+        given = {"gcn": {"normalize": False, "add_self_loops": False}, "gat": {"heads": heads}}
+        self.layer = layer
+        self.before = nn.Dropout(dropout)
+        self.layers = kinds[layer](
+            in_channels, width, depth, out_channels, dropout, norm=norm, **given.get(layer, {})
+        )
+
+    def forward(self, x_NF: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
+        """Logits, shape (N, C), of a part of a graph.
+
+        Args:
+            x_NF: Features.
+            edge_index: int64 of shape (2, M), from the first row to the second.
+            edge_weight: Of shape (M,).
+        """
+        if self.layer != "gcn":  # which has the loops of its normalisation
+            edge_index = edge_index[:, edge_index[0] != edge_index[1]]
+        return self.layers(self.before(x_NF), edge_index, edge_weight=edge_weight)

@@ -1,0 +1,81 @@
+"""scadl study memory APP [--quick] [run.dir=DIR] [key=value ...]: trainings with every compressor
+and bound, side by side.
+"""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from hydra.core.hydra_config import HydraConfig
+from omegaconf import DictConfig
+from rich.console import Console
+
+from scadl_core.cli.arguments import read_words
+from scadl_core.cli.sweep import hydra_main
+from scadl_core.config.compose import compose_run, require
+from scadl_core.errors import ConfigError
+
+_ROOM = "scadl_core.bench.study"  # found by name: nobody imports it
+# A training of seconds, for every app whose example has these keys.
+_QUICK = ("trainer.max_epochs=6", "trainer.accelerator=cpu")
+_QUICK_APPS = {
+    "climate": ("data.sample.train_maps=40", "data.sample.test_maps=2",
+                "data.sample.latitudes=32", "data.sample.longitudes=48", "model.width=8"),
+}  # fmt: skip
+
+
+def study(words: list[str], console: Console) -> None:
+    """Trains what is not there yet, prints the table, writes CSV and plots.
+
+    Args:
+        words: What follows the verb.
+        console: Where to print.
+
+    Raises:
+        ConfigError: No such study or flag.
+    """
+    if not words or words[0] != "memory":
+        raise ConfigError("which study? scadl study memory APP [--quick]; there is: memory")
+    quick = "--quick" in words
+    given = read_words("study memory", [word for word in words[1:] if word != "--quick"])
+    room = import_module(_ROOM)
+    own = [*_QUICK, *_QUICK_APPS.get(given.app.name, ())] if quick else []
+    ours = ("run.dir", "seed", "memory.case")
+    kept = [str(o.input_line) for o in given.parsed if o.key_or_group not in ours]
+    config = compose_run(given.app, ["memory=study", *own, *kept], given.config_dir)
+    require(config)
+    wanted = {o.key_or_group: o for o in given.parsed}
+    seeds = (
+        wanted["seed"].input_line if "seed" in wanted else f"seed={'0,1' if quick else '0,1,2,3,4'}"
+    )
+    chosen = wanted.get("memory.case")
+    words_of_cases = chosen.input_line if chosen else "memory.case=" + ",".join(room.cases(quick))
+    named: Any = wanted["run.dir"].value() if "run.dir" in wanted else None
+    folder = (
+        Path(named or Path(config.paths.runs) / "study" / given.app.name).expanduser().absolute()
+    )
+    quoted = str(folder).replace("\\", "\\\\").replace("'", "\\'")
+    hydra = [
+        f"hydra.sweep.dir='{quoted}'", "hydra.sweep.subdir='${memory.case}-seed${seed}'",
+        "hydra.output_subdir=null", "hydra/job_logging=none", "hydra/hydra_logging=none",
+    ]  # fmt: skip
+    arguments = [
+        "-m",
+        "memory=study",
+        *map(str, [*own, *kept]),
+        str(words_of_cases),
+        str(seeds),
+        *hydra,
+    ]
+    hydra_main(given.app, arguments, given.config_dir, job)
+    room.summarise(folder, console)
+    console.print(f"written: {folder / 'study.csv'}, {folder / 'study.png'}")
+
+
+def job(config: DictConfig) -> None:
+    """One case with one seed; it may be in another process."""
+    import_module(_ROOM).job(config, Path(HydraConfig.get().runtime.output_dir))
+    sys.stdout.flush()

@@ -1,0 +1,421 @@
+"""Training in less memory: what autograd saves is kept compressed.
+
+compressed = CompressedActivations(model)
+for batch in loader:
+    with compressed:
+        loss = loss_of(model(batch))
+    loss.backward()
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+import weakref
+import zlib
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from itertools import chain
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.multiprocessing.reductions import StorageWeakRef
+
+from scadl_core.compress import Absolute, Bound, PointwiseRelative, Relative
+from scadl_core.compress.blockscaled import BITS
+from scadl_core.errors import ActivationError
+from scadl_core.memory import boxes
+from scadl_core.memory.blocks import find_blocks
+from scadl_core.memory.boxes import Box, Coded, Form, Kept, Nonzero, Payload
+from scadl_core.memory.budget import parse_budget
+from scadl_core.memory.compiled import inlined_hooks, is_compiled
+from scadl_core.memory.control import Control
+from scadl_core.memory.ledger import Ledger, is_gone, weak
+from scadl_core.memory.operations import NOWHERE, Call, Need, in_checkpoint, need_of
+from scadl_core.memory.places import places_of
+from scadl_core.memory.sites import Site
+from scadl_core.memory.watch import Block, Gradients
+
+_FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
+# What leads from a parameter to what an operation saves of it, autocast's copies included.
+_VIEWS = {f"{name}Backward0" for name in (
+    "ToCopy", "T", "View", "Transpose", "Permute", "Unsqueeze", "Squeeze", "ReshapeAlias",
+    "UnsafeView", "Expand", "Alias", "AsStrided", "Slice", "Select", "Detach", "Split", "Unbind",
+)}  # fmt: skip
+Encoder = Callable[[Tensor, Bound, int | None], Payload]
+
+
+class CompressedActivations:
+    """Keeps saved tensors compressed; wraps any module's forward pass, and if you like its backward
+    pass, in a ``with`` block. The module is not changed.
+
+    Each tensor is kept as what saved it needs: where a ReLU was on as bits, indices narrowed,
+    inputs of convolutions and matrix products within a bound, statistics exactly. The bounds follow
+    from the gradients: the error of a gradient stays below a fraction of it.
+
+    With ``fraction=0`` everything is kept without loss and gradients are those of a training
+    without hooks, to the bit. Parameters, buffers, their views and casts are left alone, and so are
+    small tensors. Not seen are tensors that a custom function hangs on its context instead of
+    saving them. In other threads than the one that entered nothing is compressed: enter in each.
+    In a module that ``torch.compile`` made, values are quantised to ``bits`` by a codec that it can
+    trace; the account sees nothing there, and neither fraction nor budget counts.
+
+    Args:
+        module: Whose parameters and buffers are held anyway.
+        fraction: Of a gradient's norm that its error may reach, at least 0.
+        bound: Instead: the same bound for all values.
+        budget: Bytes that all saved tensors may take, as in
+            :func:`scadl_core.memory.budget.parse_budget`: with what the steps before told, tensors
+            are kept, compressed or computed again at the least cost of time, and if that is not
+            enough all bounds are loosened, also within a step, rather than run out of memory.
+        blocks: Modules that may be computed again, see
+            :func:`scadl_core.memory.blocks.find_blocks`.
+        encoder: Keeps values within a bound; by default ``scadl_core.compress``.
+        bits: Of a value in a compiled module: 2, 4 or 8.
+        every: Steps from one look at the gradients to the next; the first ``every`` all look.
+        smallest: Elements; smaller tensors are kept as they are.
+        seed: Of the dither.
+
+    Attributes:
+        ledger: Bytes of this step with and without.
+        sites: What is known of each place where tensors are saved.
+        step: How many times it was entered.
+        control: What keeps a budget; None without one.
+
+    Raises:
+        ActivationError: An argument out of range.
+    """
+
+    def __init__(
+        self,
+        module: nn.Module,
+        fraction: float = 0.01,
+        *,
+        bound: Bound | None = None,
+        budget: str | float | None = None,
+        blocks: Sequence[str] = (),
+        encoder: Encoder = boxes.coded,
+        bits: int = 8,
+        every: int = 10,
+        smallest: int = 1024,
+        seed: int = 0,
+    ) -> None:
+        if not 0 <= fraction < 1:
+            raise ActivationError(f"fraction: expected 0 or more and less than 1, got {fraction!r}")
+        if bits not in BITS:
+            raise ActivationError(f"bits: expected one of {BITS}, got {bits!r}")
+        if every < 1 or smallest < 1:
+            raise ActivationError(
+                f"every, smallest: expected 1 or more, got {every!r}, {smallest!r}"
+            )
+        self.module, self.fraction, self.bound, self.encoder = module, fraction, bound, encoder
+        self.every, self.smallest, self.seed = every, smallest, seed
+        self.bits, self.is_compiled = bits, is_compiled(module)
+        self.ledger = Ledger()
+        self.sites: dict[str, Site] = {}
+        self.step = 0
+        self.is_watching = self.is_asked = False
+        limit = parse_budget(budget, _device_of(module))
+        self.control = (
+            Control(limit, fraction, find_blocks(module, blocks), self.ledger, self.sites)
+            if limit is not None else None
+        )  # fmt: skip
+        self._names: dict[int, str] = {}
+        self._held: set[int] = set()
+        self._table: dict[tuple[Any, ...], tuple[StorageWeakRef, dict[str, weakref.ref[Box]]]] = {}
+        self._gradients = Gradients()
+        self._local = threading.local()
+
+    def __enter__(self) -> CompressedActivations:
+        with self.ledger.lock:
+            if self.control is not None:
+                self.control.between_steps(self.is_watching)
+            self.ledger.begin()
+            self._refresh()
+            first, due = self.step < self.every, self.step % self.every == 0
+            self.is_watching = self.is_asked or first or due
+            self.step += 1
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._hooks())
+            except RuntimeError as error:
+                raise ActivationError(_NO_TRANSFORMS) from error
+            if self.control is not None:
+                stack.enter_context(self.control.blocks.watched())
+            self._stack.append(stack.pop_all())
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._stack.pop().close()
+        if isinstance(error, RuntimeError) and "saved tensor hooks" in str(error):
+            raise ActivationError(_NO_TRANSFORMS) from error
+
+    def _hooks(self) -> AbstractContextManager[Any]:
+        if self.is_compiled:
+            return inlined_hooks(self.bits, self.smallest, self.seed)
+        return Block(self, self._gradients).opened()
+
+    @property
+    def _stack(self) -> list[ExitStack]:
+        if not hasattr(self._local, "stack"):
+            self._local.stack = []
+        stack: list[ExitStack] = self._local.stack
+        return stack
+
+    def _refresh(self) -> None:
+        """Storages change hands: ``.to()``, sharding, tensors that are gone."""
+        named = list(self.module.named_parameters())
+        self._names = {id(p): name.removesuffix(".weight") for name, p in named}
+        held = chain((p for _, p in named), self.module.buffers())
+        self._held = {t.untyped_storage()._cdata for t in held if t.layout is torch.strided}
+        self._table = {key: it for key, it in self._table.items() if not is_gone(it[0])}
+
+    def pack(self, tensor: Tensor, block: Block) -> Box:
+        """Called by autograd for every tensor that it saves."""
+        with torch.no_grad(), self.ledger.lock:
+            call = block.call
+            if self._is_parameter(tensor):
+                counted = tensor.untyped_storage()._cdata not in self._held
+                return self._kept(tensor, "parameters", Need.EXACT) if counted else Box(
+                    tensor, Kept(tensor.detach(), 0), None)  # fmt: skip
+            need = need_of(call, tensor)
+            if call is NOWHERE and need is not Need.INTEGER and in_checkpoint(sys._getframe(1)):
+                need = Need.EXACT
+            place = self._place(call, block)
+            is_kept = self.control is not None and self.control.keeps(place)
+            if is_kept or not self._is_coded(tensor, need):
+                return self._kept(tensor, place, need)
+            with self.ledger.clock(place):
+                return self._coded(tensor, need, place, call, block)
+
+    def unpack(self, box: Box) -> Tensor:
+        """Called by autograd for every tensor that a backward pass reads, any number of times."""
+        with torch.no_grad(), self.ledger.clock(box.site or ""):
+            return box.restore()
+
+    def _is_parameter(self, tensor: Tensor) -> bool:
+        if tensor.layout is not torch.strided:
+            return False
+        if tensor.untyped_storage()._cdata in self._held:
+            return True
+        node: Any = tensor.grad_fn
+        while node is not None and node.name() in _VIEWS:
+            node = node.next_functions[0][0]
+        variable = getattr(node, "variable", None)
+        return variable is not None and variable.untyped_storage()._cdata in self._held
+
+    def _place(self, call: Call, block: Block) -> str:
+        weight = call.weight
+        name = f"{call.name or 'other'} {self._names.get(id(weight), '')}".strip()
+        number = block.counts[name] = block.counts.get(name, 0) + 1
+        return name if number == 1 else f"{name} #{number}"
+
+    def _is_coded(self, tensor: Tensor, need: Need) -> bool:
+        if tensor.layout is not torch.strided or tensor.numel() < self.smallest:
+            return False
+        if boxes.own_bytes(tensor) > tensor.untyped_storage().nbytes():  # windows that overlap
+            return False
+        if need is Need.INTEGER:
+            return not tensor.is_complex()
+        return tensor.dtype in _FLOATS and need is not Need.EXACT
+
+    def _kept(self, tensor: Tensor, place: str, need: Need) -> Box:
+        """The tensor itself; of a small part of a large storage a copy."""
+        if tensor.layout is not torch.strided:
+            return Box(tensor, Kept(tensor.detach(), 0), None)
+        entry = self.ledger.save(tensor, place, "exact", self._running)
+        own = boxes.own_bytes(tensor)
+        if not entry.held:
+            self._make_room(min(own, entry.nbytes))
+        box = Box(tensor, Kept(tensor.detach(), entry.nbytes), self._released)
+        box.entry, box.site = entry, place
+        if entry.nbytes > 2 * own and not entry.held:
+            box.payload = Kept(tensor.detach().clone(), own)
+            self.ledger.add(own, place)
+        else:
+            self.ledger.hold(entry, place)
+        return self._remember(tensor, box, "exact")
+
+    def _released(self, box: Box) -> None:
+        with self.ledger.lock:
+            held = isinstance(box.payload, Kept) and box.payload.nbytes == box.entry.nbytes
+            self.ledger.drop(box.entry, held, 0 if held else box.payload.nbytes)
+
+    @property
+    def _running(self) -> str | None:
+        return self.control.blocks.running if self.control is not None else None
+
+    def _remember(self, tensor: Tensor, box: Box, what: str) -> Box:
+        _, known = self._table.setdefault(_key(tensor), (weak(tensor), {}))
+        known[what] = weakref.ref(box)
+        return box
+
+    def _known(self, tensor: Tensor, what: str) -> Box | None:
+        found = self._table.get(_key(tensor))
+        if found is None or is_gone(found[0]) or what not in found[1]:
+            return None
+        return found[1][what]()
+
+    def _make_room(self, nbytes: int) -> None:
+        if self.control is not None:
+            references = (ref for _, known in self._table.values() for ref in known.values())
+            alive = (box for ref in references if (box := ref()) is not None)
+            self.control.make_room(nbytes, alive, self.exchange, self.encoder)
+
+    def _boxed(self, tensor: Tensor, payload: Payload, place: str, kind: str) -> Box:
+        self._make_room(payload.nbytes)
+        box = Box(tensor, payload, self._released)
+        box.entry, box.site = self.ledger.save(tensor, place, kind, self._running), place
+        self.ledger.add(payload.nbytes, place)
+        return box
+
+    def _coded(self, tensor: Tensor, need: Need, place: str, call: Call, block: Block) -> Box:
+        if (exact := self._known(tensor, "exact")) is not None:
+            return exact
+        if need is Need.SHAPE:
+            return self._boxed(tensor, Form.of(tensor), place, "shape")
+        if need is Need.INTEGER:
+            payload = _pack_integers(tensor, call)
+            return self._remember(tensor, self._boxed(tensor, payload, place, "integer"), "exact")
+        if need is Need.SIGN and boxes.is_dense(tensor):
+            return self._signs(tensor, place, call)
+        if need is Need.MASK and (mask := boxes.mask_of(tensor)) is not None:
+            return self._remember(tensor, self._boxed(tensor, mask, place, "mask"), "exact")
+        return self._values(tensor, need, place, call, block)
+
+    def _signs(self, tensor: Tensor, place: str, call: Call) -> Box:
+        values, is_relu = self._known(tensor, "values"), call.name.startswith("relu")
+        if values is not None and is_relu and (zeros := _zeros_of(values.payload)) is not None:
+            return self._boxed(tensor, zeros, place, "sign")
+        if (known := self._known(tensor, call.name)) is not None:
+            return known
+        # As threshold_backward and leaky_relu_backward compare, NaN included.
+        is_one = (tensor <= 0).logical_not_() if is_relu else tensor > 0
+        box = self._boxed(tensor, boxes.bits_of(tensor, is_one), place, "sign")
+        return self._remember(tensor, box, "relu" if is_relu else call.name)
+
+    def _values(self, tensor: Tensor, need: Need, place: str, call: Call, block: Block) -> Box:
+        site = self.sites.get(place)
+        if site is None:
+            site = self.sites[place] = Site(
+                place, Need.VALUE if need not in (Need.SUM, Need.NORM) else need
+            )
+        if self.is_watching or site.scale is None:
+            site.measure(tensor)
+        if self.is_watching:
+            block.pending.append((site, tensor))
+        known = self._known(tensor, "values")
+        if known is not None:
+            other = self.sites[known.site]
+            site.partners.add(other.name)
+            other.partners.add(site.name)
+        bound, dither = self._bound(site, call, tensor)
+        site.eps = bound.eps if isinstance(bound, Absolute) else 0.0
+        if known is not None and _serves(known.payload, bound):
+            return known
+        payload = self.encoder(tensor, bound, dither)
+        if known is not None:
+            self.exchange(known, payload)
+            return known
+        box = self._remember(tensor, self._boxed(tensor, payload, place, site.need.value), "values")
+        signs = self._known(tensor, "relu")
+        if signs is not None and (zeros := _zeros_of(payload)) is not None:
+            self.exchange(signs, zeros)
+        return box
+
+    def exchange(self, box: Box, payload: Payload) -> None:
+        """Puts another payload into a box."""
+        self.ledger.add(payload.nbytes - box.payload.nbytes, box.site)
+        box.payload = payload
+
+    def _bound(self, site: Site, call: Call, tensor: Tensor) -> tuple[Bound, int | None]:
+        """The bound of a tensor, and the seed of its dither where it needs one."""
+        if self.bound is not None:
+            eps = _absolute(self.bound, tensor)
+            bound = self.bound if eps is None else Absolute(eps)
+        else:
+            eps = self._adaptive(site, call)
+            bound = PointwiseRelative(self.fraction) if eps is None else Absolute(eps)
+        if eps is None or not site.is_loose(eps):
+            return bound, None
+        return bound, zlib.crc32(f"{self.seed} {self.step} {site.name}".encode())
+
+    def _adaptive(self, site: Site, call: Call) -> float | None:
+        if self.fraction == 0:
+            return 0.0
+        eps = site.bound(call, self.fraction)
+        if eps is None:
+            return None
+        eps *= self.control.pressure if self.control is not None else 1.0
+        # A tensor that several operations share is kept as the most sensitive one needs it.
+        shared = [self.sites[name].eps for name in site.partners if self.sites[name].eps]
+        return min([eps, *shared])
+
+    def state_dict(self) -> dict[str, Any]:
+        """Statistics and the step, in plain values."""
+        return {"step": self.step, "sites": {name: s.state() for name, s in self.sites.items()}}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from stored statistics."""
+        self.step = state["step"]
+        self.sites.clear()
+        self.sites |= {name: Site.from_state(name, it) for name, it in state["sites"].items()}
+
+
+_NO_TRANSFORMS = (
+    "torch.func (grad, vjp, jacrev, hessian) does not work with saved tensors that are compressed: "
+    "leave the block of CompressedActivations around it"
+)
+
+
+def _device_of(module: nn.Module) -> torch.device:
+    first = next(module.parameters(), None)
+    return first.device if first is not None else torch.device("cpu")
+
+
+def _key(tensor: Tensor) -> tuple[Any, ...]:
+    """Addresses are used again at once, but not while a weak reference to the storage is held."""
+    storage = tensor.untyped_storage()._cdata
+    return (
+        storage,
+        tensor.storage_offset(),
+        tensor.shape,
+        tensor.stride(),
+        tensor._version,
+        tensor.dtype,
+    )
+
+
+def _pack_integers(tensor: Tensor, call: Call) -> Payload:
+    is_plain = tensor.dtype is torch.int64 and tensor.is_contiguous()
+    if is_plain and "max_pool2d" in call.name:
+        places = places_of(tensor, call.args[0].shape[-1])
+        if places is not None:
+            return places
+    return boxes.integers_of(tensor)
+
+
+def _zeros_of(payload: Payload) -> Nonzero | None:
+    """Where a tensor is not zero, from its values, if these tell."""
+    return Nonzero(payload) if isinstance(payload, Coded) and payload.keeps_zeros else None
+
+
+def _serves(payload: Payload, bound: Bound) -> bool:
+    kept = getattr(getattr(payload, "stream", None), "bound", None)
+    return kept is not None and (
+        (type(kept) is type(bound) and kept.eps <= 1.001 * bound.eps) or kept.eps == 0
+    )
+
+
+def _absolute(bound: Bound, tensor: Tensor) -> float | None:
+    if isinstance(bound, Relative):
+        low, high = torch.aminmax(tensor.detach())
+        return bound.eps * (float(high) - float(low))
+    return bound.eps if isinstance(bound, Absolute) else None

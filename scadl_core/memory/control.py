@@ -1,0 +1,127 @@
+"""Keeps a budget: learns what tensors cost, plans, and squeezes where the plan hoped too much."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable
+
+from torch import Tensor, nn
+
+from scadl_core.compress import Absolute, Bound
+from scadl_core.memory.blocks import Blocks
+from scadl_core.memory.boxes import Box, Coded, Payload
+from scadl_core.memory.ledger import Ledger, Line
+from scadl_core.memory.planner import LOOSEST, Item, Plan, make_plan
+from scadl_core.memory.sites import Site
+
+Encoder = Callable[[Tensor, Bound, int | None], Payload]
+Exchange = Callable[[Box, Payload], None]
+
+
+class Control:
+    """Of one training.
+
+    Args:
+        budget: Bytes.
+        fraction: See :class:`scadl_core.memory.CompressedActivations`.
+        modules: What may be computed again, by name.
+        ledger: What is kept.
+        sites: Whose bounds are loosened.
+
+    Attributes:
+        plan: What is done in this step.
+        pressure: A factor on the bounds of what comes next in this step.
+        blocks: The network's, at work.
+    """
+
+    def __init__(
+        self, budget: int, fraction: float, modules: dict[str, nn.Module], ledger: Ledger,
+        sites: dict[str, Site],
+    ) -> None:  # fmt: skip
+        self.budget, self.fraction, self.ledger, self.sites = budget, fraction, ledger, sites
+        self.blocks, self.plan = Blocks(modules, ledger), Plan()
+        self.pressure, self._steps = 1.0, 0
+        self.leaders: dict[str, str] = {}
+        self._items: dict[str, Item] = {}
+        self._was_squeezed = False
+
+    def keeps(self, place: str) -> bool:
+        """Whether the plan is to keep what is saved at a place as it is."""
+        return self.leaders.get(place) in self.plan.keep
+
+    def between_steps(self, replan: bool) -> None:
+        """Learns from the last step, and plans the next ones where it is time or was too tight.
+
+        Two steps go before any plan: in the first, kernels are compiled.
+        """
+        self.blocks.release()
+        self.pressure, self._steps = 1.0, self._steps + 1
+        if replan or self._was_squeezed:
+            self._learn()
+            if self._steps > 2:
+                self._replan()
+
+    def _learn(self) -> None:
+        groups: dict[str, list[tuple[str, Line]]] = {}
+        for place, line in self.ledger.lines.items():
+            if line.leader:
+                self.leaders[place] = line.leader
+                groups.setdefault(line.leader, []).append((place, line))
+        for leader, group in groups.items():
+            if leader not in self.plan.keep:
+                self._items[leader] = self._item(leader, group)
+        for name in self.blocks.modules:
+            self.blocks.raw[name] = sum(it.raw for it in self._items.values() if it.block == name)
+
+    def _replan(self) -> None:
+        known = self.blocks.known.values()
+        self.plan = make_plan(list(self._items.values()), known, self.budget, self.fraction)
+        self.blocks.recompute, self._was_squeezed = self.plan.recompute, False
+        for place, site in self.sites.items():
+            site.loosened = self.plan.loosened.get(self.leaders.get(place, ""), 1.0)
+
+    def _item(self, leader: str, group: list[tuple[str, Line]]) -> Item:
+        sites = [self.sites[place] for place, _ in group if place in self.sites]
+        before = self._items.get(leader)
+        seconds = sum(line.seconds for _, line in group)
+        return Item(
+            leader,
+            raw=max(line.raw for _, line in group),
+            stored=sum(line.stored for _, line in group),
+            seconds=min(seconds, before.seconds if before else seconds),
+            block=group[0][1].block,
+            values=max((site.values for site in sites), default=0.0),
+            loosened=max((site.loosened for site in sites), default=1.0),
+        )
+
+    def make_room(
+        self, nbytes: int, alive: Iterable[Box], exchange: Exchange, encoder: Encoder
+    ) -> None:
+        """While there would be more than the budget, codes values again, two bits shorter, the
+        largest first; what cannot get shorter stays.
+
+        Args:
+            nbytes: What shall be kept besides.
+            alive: What is kept.
+            exchange: Puts another payload into a box.
+            encoder: Keeps values within a bound.
+        """
+        if self.ledger.live + nbytes <= self.budget:
+            return
+        self._was_squeezed, self.pressure = True, min(4 * self.pressure, LOOSEST)
+        left = [box for box in alive if isinstance(box.payload, Coded)]
+        while left and self.ledger.live + nbytes > self.budget:
+            box = max(left, key=_nbytes)
+            values, before = box.payload.restore(), box.payload.nbytes
+            scale = float(values.float().std(correction=0))
+            bound = getattr(getattr(box.payload, "stream", None), "bound", None)
+            eps = 4 * bound.eps if isinstance(bound, Absolute) else scale / 64
+            payload = encoder(values, Absolute(eps), zlib.crc32(f"{box.site} {eps}".encode()))
+            if payload.nbytes < before:
+                exchange(box, payload)
+            if payload.nbytes > 0.97 * before or eps > 16 * scale:
+                left.remove(box)
+
+
+def _nbytes(box: Box) -> int:
+    return box.payload.nbytes

@@ -1,0 +1,109 @@
+"""solver=admm in a run: trained, resumed to the same weights, reported, and used as any run is."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from scadl_core.comm import World
+from scadl_core.record.checkpoints import read_checkpoint
+from scadl_core.workflow.cutting import FixedBatches, TaskLoss, cut_network
+
+ADMM = ("solver=admm", "solver.blocks=3")
+
+
+def weights(run: Path) -> dict[str, torch.Tensor]:
+    state: dict[str, torch.Tensor] = read_checkpoint(run / "checkpoints" / "last.ckpt")[
+        "state_dict"
+    ]
+    return state
+
+
+def test_a_run_is_trained_reported_resumed_and_used(
+    scadl: Callable[..., Any], tiny: tuple[str, ...], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    from scadl_core.workflow.callbacks import Checkpoints
+    from scadl_core.workflow.interrupts import Stopped
+
+    command = ("train", "climate", *tiny, *ADMM)
+    whole = scadl(*command, "run.dir=whole")
+    assert whole.status == 0, whole.err
+    metrics = json.loads(Path("whole/metrics.json").read_text())
+    assert {"test/iou_mean", "baseline/iou_mean", "train/seconds"} <= metrics.keys()
+    assert Path("whole/figures/admm.png").stat().st_size > 0
+    assert "Residuals, Lagrangian" in Path("whole/report.html").read_text()
+    rows = list(csv.DictReader(Path("whole/metrics.csv").read_text().splitlines()))
+    assert float(rows[-1]["train/loss"]) < float(rows[0]["train/loss"])
+
+    with monkeypatch.context() as patch:  # the process ends within the second epoch
+        save = Checkpoints.save
+
+        def stop(self: Checkpoints, trainer: Any) -> None:
+            save(self, trainer)
+            if trainer.global_step == 3:
+                raise Stopped("here")
+
+        patch.setattr(Checkpoints, "save", stop)
+        assert scadl(*command, "run.dir=parts").status == 75
+    resumed = scadl(*command, "run.dir=parts", "resume=auto")
+    assert resumed.status == 0, resumed.err
+    assert "going on from step 3" in resumed.out
+    for name, value in weights(Path("whole")).items():
+        torch.testing.assert_close(weights(Path("parts"))[name], value, rtol=0, atol=0)
+
+    warm = scadl("train", "climate", *tiny, "trainer.max_epochs=1", "optimizer.lr=1e-30",
+                 "warm_start=whole/checkpoints/last.ckpt", "run.dir=tuned")  # fmt: skip
+    assert warm.status == 0, warm.err
+    for name, value in weights(Path("whole")).items():
+        if name.startswith("network"):
+            torch.testing.assert_close(weights(Path("tuned"))[name], value, rtol=0, atol=1e-20)
+
+
+def test_the_cut_network_is_the_network() -> None:
+    from apps.climate.model import UNet
+
+    torch.manual_seed(0)
+    network, image = UNet(3, 3, width=4, depth=2), torch.randn(2, 3, 16, 24)
+    for blocks in range(1, 7):
+        hidden: Any = image
+        for block in cut_network(network, blocks):
+            hidden = block(hidden)
+        torch.testing.assert_close(hidden, network(image), rtol=0, atol=0)
+
+
+def test_the_loss_of_a_task_is_that_of_its_training_step(
+    trained: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from scadl_core.record.runfolder import RunFolder
+    from scadl_core.workflow.pipeline import make_source, restore_task
+
+    folder = RunFolder(trained)
+    config = folder.load_config()
+    task = restore_task(config, folder.load_checkpoint("best", "climate"), World())
+    sample = make_source(config, World()).samples("train").read(0, None)
+    batch = {name: torch.as_tensor(value)[None] for name, value in sample.items()}
+    loss = TaskLoss(task)
+    output = task.network(loss.inputs(batch))
+    found = loss(output, batch)
+    monkeypatch.setattr(task, "log", lambda *_, **__: None)
+    assert found == task.training_step(batch, 0)
+
+
+def test_batches_hold_the_same_samples_in_every_epoch() -> None:
+    fixed = FixedBatches(11, 3, World(), seed=4)
+    seen = []
+    for epoch in range(3):
+        fixed.set_epoch(epoch)
+        batches = [frozenset(draw.sample for draw in batch) for batch in fixed]
+        numbers = [fixed.number(epoch, position) for position in range(3)]
+        seen.append(dict(zip(numbers, batches, strict=True)))
+        fixed.start_at(epoch, 1)
+        assert [frozenset(draw.sample for draw in batch) for batch in fixed] == batches[1:]
+    assert seen[0] == seen[1] == seen[2] and sorted(seen[0]) == [0, 1, 2]
