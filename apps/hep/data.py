@@ -1,6 +1,6 @@
 """Labelled jets or events from ROOT, HDF5 and Parquet files: checks, statistics, samples.
 
-Suffixes: R row, B row of a batch, P constituent, F feature, G feature of a row, K class, C chunk.
+Suffixes: R row, F input, K class, C chunk, H bin.
 """
 
 from __future__ import annotations
@@ -17,11 +17,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from apps.hep.propose import propose
-from apps.hep.recipe import Recipe
+from apps.hep.recipe import recipe_of
 from apps.hep.report import report
 from apps.hep.rows import Columns, Rows
-from apps.hep.survey import DEFAULT, SPLITS, Survey, bins, check_split, folder_of, split_rows, taken
-from apps.hep.tables import Table, find_files, open_tables
+from apps.hep.samples import HEPSamples
+from apps.hep.survey import DEFAULT, SPLITS, Survey, check_split, folder_of, split_rows, taken
+from apps.hep.tables import Table, cut, find_files, open_tables
 from apps.hep.weaver import read_weaver
 from scadl_core.errors import ConfigError, DataError, nearest
 from scadl_core.files import Paths
@@ -29,9 +30,7 @@ from scadl_core.record.datareport import DataReport
 from scadl_core.workflow.statistics import remembered
 
 CLIP = 5.0  # standardised inputs end here, as in weaver
-LANES = 16  # with so many ranks, or a divisor of it, each reads its share of a streamed set only
 STANDARDS = ("quantiles", "moments", "none")
-Batch = dict[str, NDArray]
 
 
 class HEPData:
@@ -97,60 +96,39 @@ class HEPData:
             ConfigError: Values that do not fit together.
             DataError: Files that are missing, broken, or not what the configuration says.
         """
-        given: dict[str, Any] = {"inputs": inputs, "target": target, "classes": classes}
-        given |= {"constituents": constituents, "derived": derived, "selection": selection}
-        given |= {"weight": weight, "reweight": reweight, "fixed": fixed, "tree": tree}
-        given |= {"monitor": monitor}
-        if weaver:
-            given |= read_weaver(Path(weaver))
+        given: dict[str, Any] = {
+            "inputs": inputs, "target": target, "classes": classes, "constituents": constituents,
+            "derived": derived, "selection": selection, "weight": weight, "reweight": reweight,
+            "fixed": fixed, "tree": tree, "monitor": monitor,
+        }  # fmt: skip
+        given |= read_weaver(Path(weaver)) if weaver else {}
         self.settings = given if weaver else {}
-        reweight, self.fixed = given["reweight"] or {}, dict(given["fixed"] or {})
         self.split = DEFAULT | dict(split or {})
         check_split(self.split)
         if standardise not in STANDARDS:
             raise ConfigError(f"data.standardise={standardise}{nearest(standardise, STANDARDS)}")
-        of, monitor, target = given["inputs"], given["monitor"] or {}, given["target"]
-        of = of if isinstance(of, Mapping) else {"flat": of}
-        known = {"particles", "flat"}
-        if wrong := [it for it in of if it not in known] or (not any(of.values()) and ["nothing"]):
-            raise ConfigError(f"data.inputs: {wrong[0]}: expected lists under particles and flat")
-        more, event = dict(given["constituents"] or {}), self.split["event"]
-        if wrong := [it for it in more if it not in ("length", "order", "points", "vectors")]:
-            raise ConfigError(f"data.constituents.{wrong[0]} is unknown")
-        self.edges = [list(map(float, it)) for it in reweight.get("bins", [])]
-        self._most = float(reweight.get("most", 10))
-        self.recipe = Recipe(
-            particles=list(of.get("particles") or []),
-            flat=list(of.get("flat") or []),
-            derived=dict(given["derived"] or {}),
-            selection=given["selection"],
-            target=target if isinstance(target, str) else [str(it) for it in target],
-            classes=[str(name) for name in given["classes"]],
-            weight=given["weight"],
-            pt=monitor.get("pt"),
-            mass=monitor.get("mass"),
-            spectra=[str(it) for it in reweight.get("by", [])],
-            event=[event] if isinstance(event, str) else list(event),
-            rows=rows,
-            links={name: dict(it) for name, it in (links or {}).items()},
-            sentinels=[float(it) for it in sentinels],
-            **more,
-        )
+        self.standardise, self.fixed = standardise, dict(given["fixed"] or {})
+        spectrum = given["reweight"] or {}
+        self.edges = [list(map(float, it)) for it in spectrum.get("bins", [])]
+        self._most = float(spectrum.get("most", 10))
+        self.recipe = recipe_of(given, _several(self.split["event"]), rows, links, sentinels)
         self._check_classes()
-        self.standardise, self._statistics = standardise, statistics
-        trees = [given["tree"]] if isinstance(given["tree"], str) else list(given["tree"] or [])
-        needed = self.recipe.inputs
-        self.tables: list[Table] = []
-        for file in find_files(path):
-            has = lambda table: not self.recipe.lacking(table, needed)  # noqa: E731
-            self.tables += open_tables(file, trees, has)
+        self.tables = [
+            table
+            for file in find_files(path)
+            for table in open_tables(file, _several(given["tree"]), self._has_inputs)
+        ]
         self.check_branches()
-        self._room_bytes, self._cache = cache_GiB * 2**30, OrderedDict[int, list[Columns]]()
+        self.room_bytes, self._cache = cache_GiB * 2**30, OrderedDict[int, list[Columns]]()
+        self._statistics = statistics
         self.chunks = [
             (number, *part)
             for number, table in enumerate(self.tables)
             for part in cut(table.bounds, table.num_rows, chunk_rows)
         ]
+
+    def _has_inputs(self, table: Table) -> bool:
+        return not self.recipe.lacking(table, self.recipe.inputs)
 
     def _check_classes(self) -> None:
         names, target, edges = self.recipe.classes, self.recipe.target, self.edges
@@ -201,7 +179,7 @@ class HEPData:
 
     def _keep(self, chunk: int, found: list[Columns]) -> list[Columns]:
         self._cache[chunk] = found
-        while sum(it.nbytes for of in self._cache.values() for it in of) > self._room_bytes:
+        while sum(it.nbytes for of in self._cache.values() for it in of) > self.room_bytes:
             if len(self._cache) == 1:
                 break
             self._cache.popitem(last=False)
@@ -314,119 +292,5 @@ class HEPData:
         return report(self)
 
 
-def cut(bounds: Sequence[int], rows: int, most: int) -> list[tuple[int, int]]:
-    """Cuts rows into chunks, at given bounds where these are close enough."""
-    cuts, start = [], 0
-    ends = [*bounds[1:-1], rows]
-    for end, after in zip(ends, [*ends[1:], None], strict=True):
-        while end - start > 2 * most:
-            cuts.append((start, start + most))
-            start += most
-        if end > start and (after is None or after - start > most):
-            cuts.append((start, end))
-            start = end
-    return cuts
-
-
-class HEPSamples:
-    """The rows of one split, or of several, read in batches."""
-
-    def __init__(self, data: HEPData, splits: Sequence[int]) -> None:
-        self._data, self._splits = data, splits
-        rows_C = data.survey["rows_CS"][:, splits].sum(1).astype(np.int64)
-        self._first_C = np.cumsum(rows_C) - rows_C
-        self._rows_C = rows_C
-
-    def __len__(self) -> int:
-        return int(self._rows_C.sum())
-
-    @property
-    def _is_small(self) -> bool:
-        return bool(self._data.survey["nbytes"][0] <= self._data._room_bytes)
-
-    def order(self, rng: np.random.Generator) -> NDArray[np.int64]:
-        """A shuffled order: of all rows where they fit into memory, else of as many chunks at a
-        time as do.
-        """
-        if self._is_small:
-            return rng.permutation(len(self))
-        chunks = rng.permutation(np.flatnonzero(self._rows_C))
-        chunk_bytes = self._data.survey["nbytes"][0] / len(self._rows_C)
-        held = max(1, int(0.7 * self._data._room_bytes / chunk_bytes))
-        lanes = min(LANES, 1 << int(np.log2(min(held, len(chunks)))))
-        dealt, left = [], [np.zeros(0, np.int64)] * lanes
-        for start in range(0, len(chunks), held):
-            for lane in range(lanes):  # every lanes-th row is of the same few chunks
-                mine = chunks[start : start + held][lane::lanes]
-                rows = [self._first_C[it] + np.arange(self._rows_C[it]) for it in mine]
-                more = rng.permutation(np.concatenate([*rows, np.zeros(0, np.int64)]))
-                left[lane] = np.concatenate([left[lane], more])
-            even = min(map(len, left))
-            dealt.append(np.stack([it[:even] for it in left], 1).ravel())
-            left = [it[even:] for it in left]
-        return np.concatenate([*dealt, rng.permutation(np.concatenate(left))])
-
-    def read(self, index: int, rng: np.random.Generator | None) -> dict[str, Any]:
-        """One row; nothing is drawn, as nothing is augmented."""
-        return {name: values[0] for name, values in self.batch([index]).items()}
-
-    def batch(self, indices: Sequence[int], key: int | None = None) -> Batch:
-        """Some rows, with zeros where there is no constituent; nothing is drawn.
-
-        ``features_BPF``, ``points_BPD``, ``vectors_BPD``, ``flat_BG``, ``pt_B`` and ``mass_B`` are
-        float32, ``mask_BP`` bool, ``label_B`` int64, ``weight_B`` and ``factor_B``, by which it is
-        multiplied in training, float64.
-        """
-        index_B = np.asarray(indices)
-        chunk_B = np.searchsorted(self._first_C, index_B, side="right") - 1
-        parts = []
-        order = np.argsort(chunk_B, kind="stable")
-        for chunk in np.unique(chunk_B):
-            here = order[chunk_B[order] == chunk]
-            parts.append(self._rows(int(chunk), index_B[here] - self._first_C[chunk]))
-        back = np.argsort(order)
-        return {name: np.concatenate([it[name] for it in parts])[back] for name in parts[0]}
-
-    def _rows(self, chunk: int, rows: NDArray) -> Batch:
-        found = self._data.decode(chunk)
-        if len(self._splits) == 1:
-            return padded(found[self._splits[0]], rows, self._data)
-        sizes = np.cumsum([len(found[it].label_R) for it in self._splits])
-        which = np.searchsorted(sizes, rows, side="right")
-        starts = [0, *sizes[:-1]]
-        batches = [
-            padded(found[self._splits[w]], rows[[i]] - starts[w], self._data)
-            for i, w in enumerate(which)
-        ]
-        return {name: np.concatenate([it[name] for it in batches]) for name in batches[0]}
-
-
-def padded(columns: Columns, rows_B: NDArray, data: HEPData) -> Batch:
-    """Rows as a batch, all of the same length."""
-    batch = pad(columns, rows_B, data.recipe.length if data.recipe.particles else 0)
-    label_B = columns.label_R[rows_B]
-    factor_B = data.factors_KH[label_B, bins(columns.spectra_RD[rows_B], data.edges)]
-    return batch | {
-        "label_B": label_B,
-        "weight_B": columns.weight_R[rows_B],
-        "factor_B": factor_B if data.edges else np.ones(len(rows_B)),
-        "pt_B": columns.pt_R[rows_B],
-        "mass_B": columns.mass_R[rows_B],
-    }
-
-
-def pad(columns: Columns, rows_B: NDArray, length: int) -> Batch:
-    """What a network takes of some rows."""
-    number_B = columns.number_R[rows_B]
-    first_B = (np.cumsum(columns.number_R) - columns.number_R)[rows_B]
-    mask_BP = np.arange(length) < number_B[:, None]
-    index_N = np.repeat(first_B - (np.cumsum(number_B) - number_B), number_B)
-    index_N += np.arange(len(index_N))
-    batch: Batch = {"mask_BP": mask_BP, "flat_BG": columns.flat_RG[rows_B]}
-    for name in ("features_NF", "points_ND", "vectors_ND"):
-        values = getattr(columns, name)
-        batch[name.replace("_N", "_BP")] = filled = np.zeros(
-            (*mask_BP.shape, values.shape[1]), "f4"
-        )
-        filled[mask_BP] = values[index_N]
-    return batch
+def _several(names: str | Sequence[str] | None) -> list[str]:
+    return [names] if isinstance(names, str) else list(names or [])

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import uproot
 
-from apps.hep.data import cut, pad
 from apps.hep.recipe import Recipe
 from apps.hep.rows import Rows
-from apps.hep.tables import Table, find_files, open_tables
+from apps.hep.samples import pad
+from apps.hep.tables import Table, cut, find_files, open_tables
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError, DataError, nearest
 from scadl_core.files import Paths, written_aside

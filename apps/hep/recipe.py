@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -125,3 +125,39 @@ class Recipe:
         for text in wanted:
             table.require(self.needs([text]), self.key(text))
         return self.needs(wanted)
+
+
+def recipe_of(
+    given: Mapping[str, Any],
+    event: list[str],
+    rows: str | None,
+    links: Mapping[str, Mapping[str, str]] | None,
+    sentinels: Iterable[float],
+) -> Recipe:
+    """The recipe of settings below ``data``; a ConfigError for unknown words in them."""
+    inputs, target = given["inputs"], given["target"]
+    inputs = inputs if isinstance(inputs, Mapping) else {"flat": inputs}
+    if unknown := [it for it in inputs if it not in ("particles", "flat")]:
+        raise ConfigError(f"data.inputs: {unknown[0]} is unknown; there is: flat, particles")
+    if not any(inputs.values()):
+        raise ConfigError("data.inputs is empty; name branches or formulas")
+    more, monitor = dict(given["constituents"] or {}), given["monitor"] or {}
+    if unknown := [it for it in more if it not in ("length", "order", "points", "vectors")]:
+        raise ConfigError(f"data.constituents.{unknown[0]} is unknown")
+    return Recipe(
+        particles=list(inputs.get("particles") or []),
+        flat=list(inputs.get("flat") or []),
+        derived=dict(given["derived"] or {}),
+        selection=given["selection"],
+        target=target if isinstance(target, str) else [str(it) for it in target],
+        classes=[str(name) for name in given["classes"]],
+        weight=given["weight"],
+        pt=monitor.get("pt"),
+        mass=monitor.get("mass"),
+        spectra=[str(it) for it in (given["reweight"] or {}).get("by", [])],
+        event=event,
+        rows=rows,
+        links={name: dict(it) for name, it in (links or {}).items()},
+        sentinels=[float(it) for it in sentinels],
+        **more,
+    )

@@ -74,7 +74,7 @@ class Rows:
         names = recipe.branches(table, texts)
         branches = table.read(names, start, stop)
         self._recipe, self._table = recipe, table
-        self._known: dict[str, Any] = {}
+        self._known, self._found = dict[str, Any](), dict[str, Any]()
         self._places = {"file": str(table.path), "tree": table.tree}
         unrolled = Unrolled(branches.__getitem__, names, recipe.rows or "", recipe.links)
         self._branch = unrolled if recipe.rows else branches.__getitem__
@@ -97,9 +97,12 @@ class Rows:
 
     def value(self, text: str) -> Any:
         """What a formula gives: a value or a list a row; a DataError if it cannot be computed."""
-        with naming(self._table.place):
-            found = self._value(text, self._recipe.key(text))
-            return found if getattr(found, "ndim", 0) else np.full(self.count, found)
+        if text not in self._found:
+            with naming(self._table.place):
+                found = self._value(text, self._recipe.key(text))
+            whole = found if getattr(found, "ndim", 0) else np.full(self.count, found)
+            self._found[text] = whole
+        return self._found[text]
 
     def flat(self, text: str) -> NDArray:
         """The same, where there is one number a row."""
@@ -170,9 +173,10 @@ class Rows:
             return np.arange(number_R.sum()), number_R
         row_N = np.repeat(np.arange(self.count), number_R)
         order_N = np.arange(len(row_N))
-        if recipe.order:  # largest first
+        if recipe.order:  # largest first, as files often have them
             key_N = self._flattened(recipe.order, number_R)
-            order_N = np.lexsort((-key_N, row_N))
+            if ((np.diff(key_N) > 0) & (np.diff(row_N) == 0)).any():
+                order_N = np.lexsort((-key_N, row_N))
         place_N = np.arange(len(row_N)) - np.repeat(np.cumsum(number_R) - number_R, number_R)
         return order_N[place_N < recipe.length], number_R
 
@@ -194,11 +198,11 @@ class Rows:
         self, texts: list[str], index_N: NDArray[np.int64], number_R: NDArray[np.int64]
     ) -> NDArray[np.float32]:
         whole = len(index_N) == number_R.sum()
-        stacked = np.empty((len(index_N), len(texts)), np.float32)
-        for column, text in enumerate(texts):
-            values = self._flattened(text, number_R)
-            stacked[:, column] = values if whole else values[index_N]
-        return self._cleaned(stacked)
+        stacked_FN = np.empty((len(texts), len(index_N)), np.float32)
+        for values_N, text in zip(stacked_FN, texts, strict=True):
+            found = self._flattened(text, number_R)
+            values_N[:] = found if whole else found[index_N]
+        return np.ascontiguousarray(self._cleaned(stacked_FN).T)
 
     def _label(self) -> NDArray[np.int64]:
         recipe = self._recipe

@@ -151,3 +151,17 @@ def open_tables(
         names = ", ".join(f"{it.tree} ({it.num_rows} rows)" for it in tables[:8])
         raise DataError(f"{path}: holds several trees: {names}; choose with data.tree=NAME")
     return tables
+
+
+def cut(bounds: Sequence[int], rows: int, most: int) -> list[tuple[int, int]]:
+    """Cuts rows into chunks, at given bounds where these are close enough."""
+    cuts, start = [], 0
+    ends = [*bounds[1:-1], rows]
+    for end, after in zip(ends, [*ends[1:], None], strict=True):
+        while end - start > 2 * most:
+            cuts.append((start, start + most))
+            start += most
+        if end > start and (after is None or after - start > most):
+            cuts.append((start, end))
+            start = end
+    return cuts

@@ -29,7 +29,7 @@ def belongs(name: str, collection: str) -> bool:
 def check_links(links: Mapping[str, Any], rows: str | None) -> None:
     """A ConfigError unless each collection of constituents names its two branches of indices."""
     for name, of in links.items():
-        if not isinstance(of, Mapping) or set(of) != LINK_KEYS:
+        if set(of) != LINK_KEYS:
             raise ConfigError(
                 f"data.links.{name}: expected {{object: BRANCH, item: BRANCH}}, the indices of a "
                 f"link's object and of its item in {name}, got {of!r}"

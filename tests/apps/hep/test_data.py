@@ -14,9 +14,10 @@ import numpy as np
 import pytest
 import uproot
 
-from apps.hep.data import HEPData, cut
+from apps.hep.data import HEPData
 from apps.hep.rows import Rows
 from apps.hep.sample import write_sample
+from apps.hep.tables import cut
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError, DataError, ScadlError
 from scadl_core.workflow.loaders import Loaders
@@ -459,7 +460,7 @@ def test_bad_input_is_one_message(tmp_path: Path, case: str, said: str) -> None:
         ({"classes": ["one"]}, "data.classes"),
         ({"classes": ["a", "a"]}, "all different"),
         ({"target": ["label"], "classes": ["a", "b"]}, "1 conditions for 2 data.classes"),
-        ({"inputs": {"partciles": ["x"]}}, "data.inputs: partciles"),
+        ({"inputs": {"partciles": ["x"]}}, "data.inputs: partciles is unknown"),
         ({"inputs": []}, "data.inputs"),
         ({"constituents": {"lenght": 5}}, "data.constituents.lenght is unknown"),
         ({"split": {"by": "magic"}}, "data.split.by=magic"),
