@@ -1,4 +1,4 @@
-"""The cases of real graphs: ids, directions, isolated nodes, missing values, labels, splits, leaks."""
+"""Real graphs' cases: ids, directions, isolated nodes, missing values, labels, splits, leaks."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def test_no_labels_at_all(write: Write) -> None:
     (path / "nodes.csv").unlink()
     data = GraphData(path)
     assert warned(data, "no node has a label, so nothing can be learnt")
-    with pytest.raises(DataError, match="no node has a label.*data.target"):
+    with pytest.raises(DataError, match=r"no node has a label.*data.target"):
         data.samples("train")
     path = write(group=np.where(np.arange(40) % 4, "b", "a"), label=np.arange(40) % 3 + 0.5)
     _, values = propose(path)
