@@ -1,5 +1,5 @@
-"""`scadl bench graphs`: rows from an edge file, a hop, a sample of neighbours, beside the peers',
-in one run; and memory.
+"""`scadl bench graphs`: rows of an edge file, a hop and a sample, beside the peers', in one run;
+and memory.
 
 Every method in turn, round after round; the best round counts. Building runs in processes of its
 own, so that the memory of each is its own.

@@ -26,6 +26,7 @@ from apps.graphs.labels import label_hops
 from apps.graphs.nodes import DEFAULT_SPLIT, Features, features_of, splits_of, target_of
 from apps.graphs.propose import propose
 from apps.graphs.samples import BATCHES, GraphSamples
+from scadl_core.comm import World
 from scadl_core.errors import ConfigError, DataError, nearest
 from scadl_core.files import Paths
 from scadl_core.record.datareport import DataReport
@@ -147,7 +148,11 @@ class GraphData:
     def samples(self, split: str) -> GraphSamples:
         """The labelled nodes of ``train``, ``val``, ``test``, or ``all`` nodes."""
         node_N = np.arange(self.graph.num_nodes) if split == "all" else self.splits[split]
-        return GraphSamples(self, node_N)
+        return GraphSamples(self, node_N, World.start())
+
+    def whole(self) -> GraphSamples:
+        """All nodes, for this process alone, whatever others there are."""
+        return GraphSamples(self, np.arange(self.graph.num_nodes), World())
 
     def scaled_by(self, facts: Mapping[str, Any]) -> None:
         """Takes the scales of a training, instead of those of this graph."""

@@ -48,7 +48,7 @@ def predict_files(
         raise ConfigError(f"predict.batch_size: expected 1 or more, got {batch_size}")
     data = open_graph(task, inputs)
     output = _name_output(Path(output).expanduser(), data)
-    said_NC = task.predict_nodes(data.samples("all"), batch_size)
+    said_NC = task.predict_nodes(data.whole(), batch_size)
     table = pd.DataFrame({"id": data.raw.ids.values})
     names = task.facts["classes"]
     if task.kind == "classes":

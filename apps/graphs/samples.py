@@ -31,11 +31,11 @@ class GraphSamples:
     Args:
         data: The graph.
         node_N: int64, the nodes that are trained on, scored or predicted.
+        world: The ranks that share the full graph.
     """
 
-    def __init__(self, data: GraphData, node_N: Ints) -> None:
-        self.data, self.node_N = data, node_N
-        self.world = World.start()
+    def __init__(self, data: GraphData, node_N: Ints, world: World) -> None:
+        self.data, self.node_N, self.world = data, node_N, world
         self._groups: list[Ints] | None = None
         self.part: Part | None = None
         if data.batches == "full":

@@ -39,7 +39,7 @@ def smoothed(
     """
     if task.kind != "classes":
         raise ConfigError("task.smooth is of classes; set its correct and smooth to 0")
-    said_NC = task.predict_nodes(data.samples("all"), BATCH).astype(np.float32)
+    said_NC = task.predict_nodes(data.whole(), BATCH).astype(np.float32)
     train = data.splits["train"]
     truth_NC = np.eye(said_NC.shape[1], dtype=np.float32)[data.target.label[train]]
     if correct:

@@ -1,4 +1,4 @@
-"""Cases of real graphs: ids, directions, isolated nodes, missing values, labels, splits, leaks."""
+"""Real graphs' cases: ids, directions, isolated nodes, missing values, labels, splits, leaks."""
 
 from __future__ import annotations
 

@@ -175,7 +175,7 @@ def test_a_pickle_never_runs_code(tmp_path: Path, protocol: int) -> None:
 
 def test_other_pickles_never_run_code(tmp_path: Path) -> None:
     torch.save(Bomb(tmp_path / "ran"), tmp_path / "graph.pt")
-    with pytest.raises(DataError, match="no saved Data of tensors alone"):
+    with pytest.raises(DataError, match=r"no saved Data of tensors alone"):
         read(tmp_path / "graph.pt")
     objects = np.array([Bomb(tmp_path / "ran")], object)
     np.savez(tmp_path / "g.npz", edges=objects, node_features=X, node_labels=LABEL)

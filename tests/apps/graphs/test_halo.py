@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -86,3 +87,15 @@ def test_compressed_messages(folder: Path, run_ranks: Callable[..., list[Any]]) 
     np.testing.assert_allclose(found[0][0], losses, rtol=0.02)
     assert found[0][0] != losses
     assert found[0][1][2] < exact[0][1][2] / 3
+
+
+@pytest.mark.soak
+def test_a_run_over_ranks_is_that_of_one(mpirun: Any, scadl: Any, workplace: Path) -> None:
+    """With Lightning around it, gradients of its own exchanged, and predictions at the end."""
+    words = ("train", "graphs", "data.sample.nodes=600", "data.sample.features=6", "model=gcn")
+    words += ("model.dropout=0.0", "trainer.max_epochs=3", "trainer.accelerator=cpu", "logger=none")
+    assert mpirun(2, *words, "run.dir=two", timeout=600).status == 0
+    assert scadl(*words, "run.dir=one").status == 0
+    one, two = (pd.read_csv(f"{it}/metrics.csv") for it in ("one", "two"))
+    np.testing.assert_allclose(one, two, rtol=1e-5)
+    assert len(list(Path("two/predictions").iterdir())) == 1
