@@ -41,7 +41,6 @@ SHOWN = {
     "step": ".1f",
     "median step": ".1f",
     "of the best pipeline": ".2f",
-    "waiting": ".0f",
     "sent": ".1f",
 }
 BACKPROPAGATION = "backpropagation"

@@ -84,7 +84,8 @@ def block_local(blocks: int, iterations: int = 50) -> Train:
     def train(graph: Graph, seed: int) -> nn.Module:
         network = start(graph, seed)
         problem = Problem(network, cross_entropy, blocks=blocks)
-        fit(problem, _data(graph), rule=BlockADMM(), iterations=iterations, every=iterations)
+        rule = BlockADMM(penalty=0.1)
+        fit(problem, _data(graph), rule=rule, iterations=iterations, every=iterations)
         return network
 
     return train

@@ -55,7 +55,6 @@ def main(out: Path, quick: bool) -> None:
         method.seconds = []
     for method in methods.values():
         if method.engine is not None:
-            method.engine.meter.wait_seconds, method.engine.seconds = 0.0, 0.0
             method.engine.meter.sent_bytes = 0
     rounds = 4 if quick else 16
     for _ in range(rounds):
@@ -153,9 +152,7 @@ def _rows(methods: dict[str, Method], world: World, rounds: int) -> list[Row]:
         ]
         if method.engine is not None:
             meter = method.engine.meter
-            waiting = sum(world.gather(meter.wait_seconds / max(method.engine.seconds, 1e-9)))
             sent = sum(world.gather(meter.sent_bytes)) / rounds / 1e6
-            rows.append(Row(case, name, "waiting", 100 * waiting / world.size, "%"))
             rows.append(Row(case, name, "sent", sent, "MB"))
     return rows
 

@@ -42,7 +42,7 @@ def folder(ranks: ModuleType, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.parametrize("count", [2, 4])
+@pytest.mark.parametrize("count", [2, pytest.param(4, marks=pytest.mark.soak)])
 def test_several_ranks_compute_what_one_does(
     count: int, folder: Path, mpirun: Callable[..., Any]
 ) -> None:

@@ -27,7 +27,7 @@ def test_the_loss_gap_is_bounded_by_the_residuals(blocks: int) -> None:
     parts = list(fitted.engine.blocks.values())
     lipschitz = [
         math.prod(
-            float(torch.linalg.matrix_norm(layer.weight, 2))
+            float(torch.linalg.matrix_norm(layer.weight.detach(), 2))
             for layer in part.module
             if isinstance(layer, nn.Linear)
         )
