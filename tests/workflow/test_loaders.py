@@ -144,3 +144,26 @@ def test_refusals(batch_size: int, workers: int, samples: int, message: str) -> 
     with pytest.raises((ConfigError, DataError)) as caught:
         Loaders(batch_size, workers, 0, World(0, 4)).training(Numbered(samples))
     assert str(caught.value) == message
+
+
+class Together(Numbered):
+    """Samples that make whole batches."""
+
+    def batch(self, indices: list[int], key: int | None) -> dict[str, Any]:
+        return {"indices": indices, "key": key}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_may_make_whole_batches(workers: int) -> None:
+    """With a key for what they draw that is the epoch's, and none in evaluations."""
+    loaders = Loaders(4, workers, seed=3, world=World())
+    training, keys = loaders.training(Together(8)), []
+    for epoch in (0, 1, 0):
+        training.batch_sampler.set_epoch(epoch)
+        found = list(training)
+        assert sorted(index for batch in found for index in batch["indices"]) == list(range(8))
+        assert len({batch["key"] for batch in found}) == 1
+        keys.append(found[0]["key"])
+    assert keys[0] == keys[2] != keys[1]
+    evaluated = list(loaders.evaluation(Together(6)))
+    assert evaluated == [{"indices": [0, 1, 2, 3], "key": None}, {"indices": [4, 5], "key": None}]
