@@ -153,7 +153,7 @@ class Together(Numbered):
         number = rng.permutation(self.count)
         return np.concatenate([number[number % 2 == 0], number[number % 2 == 1]])
 
-    def batch(self, indices: list[int]) -> dict[str, np.ndarray[Any, Any]]:
+    def batch(self, indices: list[int], key: int | None) -> dict[str, np.ndarray[Any, Any]]:
         return {"index": np.array(indices), "together": np.full(len(indices), len(indices))}
 
 
@@ -170,3 +170,26 @@ def test_samples_that_are_read_together_keep_their_own_order(workers: int) -> No
     read = [torch.cat([batch["index"] for batch in every]).tolist() for every in evaluation]
     assert read[0] == read[1]
     assert sorted(read[0]) == list(range(10))
+
+
+class Whole(Numbered):
+    """Samples that make whole batches."""
+
+    def batch(self, indices: list[int], key: int | None) -> dict[str, Any]:
+        return {"indices": indices, "key": key}
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_samples_may_make_whole_batches(workers: int) -> None:
+    """With a key for what they draw that is the epoch's, and none in evaluations."""
+    loaders = Loaders(4, workers, seed=3, world=World())
+    training, keys = loaders.training(Whole(8)), []
+    for epoch in (0, 1, 0):
+        training.batch_sampler.set_epoch(epoch)
+        found = list(training)
+        assert sorted(index for batch in found for index in batch["indices"]) == list(range(8))
+        assert len({batch["key"] for batch in found}) == 1
+        keys.append(found[0]["key"])
+    assert keys[0] == keys[2] != keys[1]
+    evaluated = list(loaders.evaluation(Whole(6)))
+    assert evaluated == [{"indices": [0, 1, 2, 3], "key": None}, {"indices": [4, 5], "key": None}]

@@ -57,7 +57,7 @@ def test_an_unseen_graph_in_its_own_ids(scadl: Scadl, graphs: Path, workplace: P
     np.testing.assert_allclose(table[names], same[names], atol=1e-6)
     best = same[names].to_numpy().argmax(1)
     assert same["label"].tolist() == [f"class_{it}" for it in best]
-    assert (same["label"] == shuffled["label"].to_numpy()).mean() > 0.8
+    assert (same["label"] == shuffled["label"].to_numpy()).mean() > 0.6
     reordered = workplace / "reordered"
     reordered.mkdir()
     shuffled.iloc[::-1].to_parquet(reordered / "nodes.parquet")
@@ -81,7 +81,7 @@ def test_an_unseen_graph_in_its_own_ids(scadl: Scadl, graphs: Path, workplace: P
     assert "output=x.nc" in outcome.err or "end in .parquet or .csv" in outcome.err
     assert outcome.status == 2
     done(scadl("evaluate", "graphs", "run.dir=run", f"data.path={graphs}/other", "output=e.json"))
-    assert json.loads(Path("e.json").read_text())["accuracy"] > 0.7
+    assert json.loads(Path("e.json").read_text())["accuracy"] > 0.6
 
 
 @pytest.mark.parametrize(
