@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Callable, Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,8 @@ def test_list_names_what_the_folders_hold(scadl: Scadl) -> None:
     assert (done.status, done.err) == (0, "")
     lines = [line.split("│")[1:-1] for line in done.out.splitlines() if "│" in line]
     first = next(number for number, cells in enumerate(lines) if "climate" in cells[0])
-    rows = [lines[first], *(cells for cells in lines[first + 1 :] if not cells[0].strip())]
+    more = takewhile(lambda cells: not cells[0].strip(), lines[first + 1 :])
+    rows = [lines[first], *more]
     cells = [
         " ".join(part.strip() for part in column if part.strip())
         for column in zip(*rows, strict=True)

@@ -301,7 +301,8 @@ def test_the_sample_is_as_promised(tmp_path: Path) -> None:
     np.testing.assert_array_equal(data.graph.indices, same.graph.indices)
     assert 16 < data.graph.degree_N.mean() < 20  # of 20, what is drawn twice is one edge
     assert 10 < (data.graph.degree_N == 0).sum() < 60
-    assert data.report().facts["homophily"].startswith("0.7")
+    homophily = float(data.report().facts["homophily"].split()[0])
+    assert 0.65 < homophily < 0.72  # edges that are drawn twice are mostly within a class
     simple = score(data)
     assert simple["accuracy"] < 0.42
     assert simple["accuracy_of_structure"] < 0.75
