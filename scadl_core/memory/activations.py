@@ -35,7 +35,7 @@ from scadl_core.memory.control import Control
 from scadl_core.memory.ledger import Ledger, is_gone, weak
 from scadl_core.memory.operations import NOWHERE, Call, Need, in_checkpoint, need_of
 from scadl_core.memory.places import places_of
-from scadl_core.memory.sites import Site
+from scadl_core.memory.sites import NOISIEST, Site
 from scadl_core.memory.watch import Block, Gradients
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -354,6 +354,8 @@ class CompressedActivations:
         if eps is None:
             return None
         eps *= self.control.pressure if self.control is not None else 1.0
+        if site.scale is not None and site.need is not Need.VALUE:
+            eps = min(eps, NOISIEST * site.scale)
         # A tensor that several operations share is kept as the most sensitive one needs it.
         shared = [self.sites[name].eps for name in site.partners if self.sites[name].eps]
         return min([eps, *shared])

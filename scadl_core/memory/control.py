@@ -12,7 +12,7 @@ from scadl_core.memory.blocks import Blocks
 from scadl_core.memory.boxes import Box, Coded, Payload
 from scadl_core.memory.ledger import Ledger, Line
 from scadl_core.memory.planner import LOOSEST, Item, Plan, make_plan
-from scadl_core.memory.sites import Site
+from scadl_core.memory.sites import NOISIEST, Site
 
 Encoder = Callable[[Tensor, Bound, int | None], Payload]
 Exchange = Callable[[Box, Payload], None]
@@ -116,10 +116,12 @@ class Control:
             scale = float(values.float().std(correction=0))
             bound = getattr(getattr(box.payload, "stream", None), "bound", None)
             eps = 4 * bound.eps if isinstance(bound, Absolute) else scale / 64
+            if eps > NOISIEST * scale:
+                values = values.mean().expand_as(values)  # nothing else fits
             payload = encoder(values, Absolute(eps), zlib.crc32(f"{box.site} {eps}".encode()))
             if payload.nbytes < before:
                 exchange(box, payload)
-            if payload.nbytes > 0.97 * before or eps > 16 * scale:
+            if payload.nbytes > 0.97 * before or eps > NOISIEST * scale:
                 left.remove(box)
 
 

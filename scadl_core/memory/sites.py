@@ -12,6 +12,7 @@ from torch import Tensor
 from scadl_core.memory.operations import Call, Need
 
 MEMORY = 0.1  # weight of the newest statistics in their exponential average
+NOISIEST = 2.0  # bound, in scales of the values, above which the noise would be more than they
 # Bound over the root mean square from which nearest rounding is biased. Behind a ReLU small values
 # are many and all become zero: by more than 5 % at 1e-2 (docs/results/memory.md). What goes into a
 # normalisation has a smooth density, of which steps up to a standard deviation are too small to

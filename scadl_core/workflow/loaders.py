@@ -53,7 +53,8 @@ def collate(found: Any) -> Any:
     if isinstance(found, list):
         return default_collate(found)
     if isinstance(found, dict):
-        return {name: torch.as_tensor(values) for name, values in found.items()}
+        arrays = {name: it for name, it in found.items() if isinstance(it, np.ndarray)}
+        return found | {name: torch.from_numpy(values) for name, values in arrays.items()}
     return found
 
 
