@@ -63,7 +63,7 @@ def test_mpirun_makes_one_run_of_two_ranks(
     assert lines[0] == f"run folder: {folder}"
     assert lines[-1] == f"report: {folder / 'report.html'}"
     assert len([line for line in lines if line.startswith("  val/loss")]) == 2  # epochs
-    assert len(lines) == 4
+    assert len(lines) == 4, done.out
     provenance = json.loads((folder / "provenance.json").read_text())
     assert (provenance["launcher"], len(provenance["ranks"])) == ("mpi", 2)
     metrics = RunFolder(folder).load_metrics()

@@ -72,9 +72,7 @@ def test_a_budget_is_met_at_every_step(part: int) -> None:
         assert compressed.ledger.peak <= budget
     assert compressed.control is not None
     assert compressed.control.plan != Plan()
-    if part <= 4:
-        assert max(errors) < 0.013
-    assert max(errors) < (0.5 if part <= 12 else 1.5)  # worse, and not out of memory
+    assert max(errors) < (0.013 if part <= 8 else 1)  # worse, and neither out of memory nor noise
     if part == 1:
         assert len(compressed.control.plan.keep) > 5  # most of it fits as it is
 
