@@ -104,9 +104,7 @@ def predict_files(
                 values_HW = image_CHW[channels.index(of.variable)]
                 rows += [(key, it) for it in find_events(class_HW, earth, values_HW, of.kind)]
         if events:
-            table = output.with_name(f"{output.stem}_events.csv")
-            write_events(table, rows, classes, of)
-            print(f"written: {table}")
+            write_events(output.with_name(f"{output.stem}_events.csv"), rows, classes, of)
     return output
 
 
