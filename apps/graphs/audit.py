@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from scipy.sparse.csgraph import connected_components
 
 from apps.graphs.csr import CSR
+from scadl_core.errors import ScadlError
 from scadl_core.record.datareport import DataReport, Table
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def _splits(data: GraphData) -> Table:
     target, columns = data.target, ("name", "all", "train", "val", "test")
     try:
         masks = [np.flatnonzero(target.labelled_N), *data.splits.values()]
-    except Exception as error:  # said by whoever needs the splits
+    except ScadlError as error:  # said by whoever needs the splits
         return Table(f"Labels ({error})", ("name",), [(name,) for name in target.names[:50]])
     if target.kind == "classes":
         of = [np.bincount(target.label[it], minlength=len(target.names)) for it in masks]
@@ -110,7 +111,7 @@ def _warnings(data: GraphData) -> Iterator[str]:
         return
     try:
         splits = data.splits
-    except Exception as error:
+    except ScadlError as error:
         yield str(error)
         return
     for one, other in (("train", "test"), ("train", "val"), ("val", "test")):
