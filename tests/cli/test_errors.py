@@ -46,7 +46,10 @@ def train(scadl: Scadl, tiny: Sequence[str], maps: Path) -> Scadl:
     [
         (["trian", "climate"], "no verb is called 'trian'; did you mean 'train'?"),
         (["train"], "which pipeline? scadl train APP ...; there is: climate, graphs, hep"),
-        (["train", "seed=1"], "which pipeline? scadl train APP ...; there is: climate, graphs, hep"),
+        (
+            ["train", "seed=1"],
+            "which pipeline? scadl train APP ...; there is: climate, graphs, hep",
+        ),
         (["train", "climat"], "no pipeline is called 'climat'; did you mean 'climate'?"),
         (["list", "climate"], "scadl list takes nothing more, got 'climate'"),
         (["doctor", "-v"], "scadl doctor takes nothing more, got '-v'"),
