@@ -87,10 +87,10 @@ def job(config: DictConfig, folder: Path) -> None:
     if path.exists():
         return
     config, world = resolve(config), World.start()
+    memory: StudyMemory = build(config, "memory", world=world)
     source = make_source(config, world)
     task = make_task(config, source.facts(), world)
     loaders = build(config, "loader", seed=config.seed, world=world)
-    memory: StudyMemory = build(config, "memory", world=world)
     curve = Curve()
     solver = build(
         config, "solver", trainer=build(config, "trainer"), world=world,

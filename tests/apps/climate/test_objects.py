@@ -125,12 +125,12 @@ def test_matching_is_one_to_one_and_the_best_in_sum() -> None:
 
 def test_more_objects_than_their_pairs_would_fit_into_memory() -> None:
     """A label of single pixels, as a threshold on noise gives it."""
-    truth_HW = np.zeros((600, 800), int)
-    truth_HW[::2, ::2] = np.arange(1, 120_001).reshape(300, 400)
-    said_HW = np.where(truth_HW % 3, 120_001 - truth_HW, 0)
-    pairs = match(truth_HW, said_HW, np.ones((600, 1)))
+    truth_HW = np.zeros((300, 400), int)
+    truth_HW[::2, ::2] = np.arange(1, 30_001).reshape(150, 200)
+    said_HW = np.where(truth_HW % 3, 30_001 - truth_HW, 0)
+    pairs = match(truth_HW, said_HW, np.ones((300, 1)))
     both = (truth_HW > 0) & (said_HW > 0)
-    assert both.sum() > 70_000
+    assert both.sum() > 15_000
     assert {*map(tuple, pairs)} == {*zip(truth_HW[both], said_HW[both], strict=True)}
 
 
