@@ -33,7 +33,9 @@ DEEPCAM_CHANNELS = (
 _kept: dict[tuple[Path, int, int, int], tuple[xr.Dataset, xr.Dataset]] = {}  # oldest use first
 # What libraries raise besides OSError and RuntimeError while they open or decode.
 OPENING = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
-MOST_OPEN = 8  # files a process keeps open
+# Files a process keeps open: opening one takes longer than reading a small map. Of large ones, whose
+# chunks the library caches, a few.
+MOST_OPEN, FEW_OPEN, KEPT_BYTES = 384, 8, 256 * 2**20
 ASSUMED_GRID = "has no coordinates; a global grid from pole to pole and from 0 degrees east"
 
 
@@ -56,7 +58,9 @@ def _keep(path: Path) -> tuple[xr.Dataset, xr.Dataset]:
     if key in _kept:
         _kept[key] = _kept.pop(key)  # to the end, as the last that was used
         return _kept[key]
-    while len(_kept) >= MOST_OPEN:
+    while len(_kept) >= MOST_OPEN or (
+        len(_kept) >= FEW_OPEN and sum(size for _, size, *_ in _kept) > KEPT_BYTES
+    ):
         oldest = next(iter(_kept))
         stored, _ = _kept.pop(oldest)
         if oldest[-1] == process:  # else it was inherited, and is another process's to close
