@@ -33,8 +33,8 @@ DEEPCAM_CHANNELS = (
 _kept: dict[tuple[Path, int, int, int], tuple[xr.Dataset, xr.Dataset]] = {}  # oldest use first
 # What libraries raise besides OSError and RuntimeError while they open or decode.
 OPENING = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
-# Files a process keeps open: opening one takes longer than reading a small map. Of large ones, whose
-# chunks the library caches, a few.
+# Files a process keeps open: opening one takes longer than reading a small map. Of large ones,
+# whose chunks the library caches, a few.
 MOST_OPEN, FEW_OPEN, KEPT_BYTES = 384, 8, 256 * 2**20
 ASSUMED_GRID = "has no coordinates; a global grid from pole to pole and from 0 degrees east"
 

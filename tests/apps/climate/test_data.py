@@ -16,6 +16,7 @@ LAT, LON = np.linspace(-90, 90, 5), np.arange(0, 360, 45.0)
 def write_map(path, rng, labels=None, **fields):
     """A file in the layout of ClimateNet: time is a string, the name of the file."""
     path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)  # the HDF5 library does not overwrite what is open
     shape = (1, len(LAT), len(LON))
     values = {"TMQ": rng.normal(20, 5, shape), "PSL": rng.normal(1e5, 1e3, shape)} | fields
     labels = rng.integers(0, 3, shape) if labels is None else labels
