@@ -64,7 +64,7 @@ class ClimateData:
             weight: ``area``: pixels count by cos(latitude); None: all the same.
             split: ``by``, ``val``, ``test`` of ``splits.split_samples``; by folder if not said.
             cache_GiB: Decoded samples kept in the memory of each process, at most, and only while
-                half of the memory is free.
+                two thirds of the memory are free.
             statistics: A folder in which statistics are kept for the next run on the same files.
             labeller: Arguments of :class:`Labeller`, whose events the classes from 1 on are.
 
@@ -155,7 +155,7 @@ class ClimateData:
         label_HW[np.isnan(image_CHW).any(axis=0)] = IGNORED
         sample = {"image_CHW": image_CHW, "label_HW": label_HW}
         size_bytes = image_CHW.nbytes + label_HW.nbytes
-        if size_bytes <= self._room_bytes and free_share() > 0.5:
+        if size_bytes <= self._room_bytes and free_share() > 2 / 3:
             self._room_bytes -= size_bytes
             self._cache[key] = sample
         return sample
