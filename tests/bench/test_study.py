@@ -163,7 +163,7 @@ def test_the_benchmarks_rows(monkeypatch: pytest.MonkeyPatch) -> None:
     found = {(row.method, row.metric): row.value for row in rows}
     assert found["none", "ratio"] == 1
     assert found["none", "gradient error"] == found["checkpoint", "gradient error"] == 0
-    assert 0 < found["adaptive_0.01", "gradient error"] < 0.2  # of few numbers
+    assert 0 < found["adaptive_0.01", "gradient error"] < 0.05
     assert found["quantise_4", "ratio"] > 2
     assert np.isfinite([row.value for row in rows]).all()
 
