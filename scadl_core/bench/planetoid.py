@@ -18,6 +18,9 @@ from torch import Tensor
 
 from scadl_core.errors import DataError
 
+# What a damaged pickle makes the reader raise.
+_DAMAGED = (EOFError, ValueError, LookupError, TypeError, AttributeError, MemoryError)
+
 
 class Graph(NamedTuple):
     """Nodes with features, labels and the public split.
@@ -37,7 +40,7 @@ class Graph(NamedTuple):
     test: Tensor
 
 
-class _Arrays(pickle.Unpickler):
+class _Arrays(pickle._Unpickler):  # in C, one damaged number takes gigabytes of memory
     """Arrays, sparse matrices and dicts of lists, nothing else."""
 
     def find_class(self, module: str, name: str) -> Any:
@@ -94,7 +97,7 @@ def _read(path: Path) -> Any:
     try:
         with path.open("rb") as file:
             return _Arrays(file, encoding="latin1").load()
-    except (OSError, pickle.UnpicklingError, EOFError, ValueError) as error:
+    except (OSError, pickle.UnpicklingError, *_DAMAGED) as error:
         raise DataError(f"{path}: cannot be read as a Planetoid file ({error})") from None
 
 
