@@ -13,7 +13,7 @@ import sys
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -112,15 +112,27 @@ def small() -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
-def trained(tmp_path_factory: pytest.TempPathFactory, sample_data: Path) -> Path:
+def run_of(
+    tmp_path_factory: pytest.TempPathFactory, sample_data: Path
+) -> Callable[[str, Sequence[str]], Path]:
+    """Trains a pipeline with some words; the folder of the finished run."""
+
+    def run(app: str, words: Sequence[str]) -> Path:
+        folder = tmp_path_factory.mktemp(app) / "run"
+        with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
+            patch.setenv("SCADL_DATA", str(sample_data))
+            patch.setattr(sys, "argv", ["scadl", "train", app, *words, f"run.dir={folder}"])
+            assert main(sys.argv[1:]) == 0
+        gc.collect()  # the lock on the folder is given back
+        return folder
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def trained(run_of: Callable[[str, Sequence[str]], Path]) -> Path:
     """The folder of a finished tiny run. Tests may add files to it, and change none."""
-    folder = tmp_path_factory.mktemp("trained") / "run"
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
-        patch.setenv("SCADL_DATA", str(sample_data))
-        patch.setattr(sys, "argv", ["scadl", "train", "climate", *TINY, f"run.dir={folder}"])
-        assert main(sys.argv[1:]) == 0
-    gc.collect()  # the lock on the folder is given back
-    return folder
+    return run_of("climate", TINY)
 
 
 @pytest.fixture(scope="session")

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-import gc
-import io
-import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +10,6 @@ import pytest
 
 from apps.hep.data import HEPData
 from apps.hep.sample import write_sample
-from scadl_core.cli import main
 
 TINY = (
     "data.sample.train_jets=1200",
@@ -60,12 +56,6 @@ def jetclass(jets: Path) -> Any:
 
 
 @pytest.fixture(scope="session")
-def hep_run(tmp_path_factory: pytest.TempPathFactory, sample_data: Path) -> Path:
+def hep_run(run_of: Callable[[str, Sequence[str]], Path]) -> Path:
     """The folder of a finished tiny run. Tests may add files to it, and change none."""
-    folder = tmp_path_factory.mktemp("hep") / "run"
-    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
-        patch.setenv("SCADL_DATA", str(sample_data))
-        patch.setattr(sys, "argv", ["scadl", "train", "hep", *TINY, f"run.dir={folder}"])
-        assert main(sys.argv[1:]) == 0
-    gc.collect()  # the lock on the folder is given back
-    return folder
+    return run_of("hep", TINY)
