@@ -83,7 +83,7 @@ class Compressed(Lossy):
             self.messages = Messages(self.group, bucket.buffer().device, self.count)
         guess = max(sum(piece.stop - piece.start for piece in share) for share in owned) // 4 + 64
 
-        payloads = [self._pack(_cut(values, s), [bounds[p.index] for p in s]) for s in owned]
+        payloads = [self._pack(_cut(values, s), [bounds[p.place] for p in s]) for s in owned]
         for share, payload in zip(owned, payloads, strict=True):
             _each(torch.Tensor.sub_, _cut(values, share), _unpack(payload, share).values)
         received = self.messages.scatter(key, payloads, guess)
@@ -133,13 +133,16 @@ def _unpack(payload: bytes, share: Sequence[Piece]) -> _Unpacked:
 
 def _mean(ranks: Sequence[_Unpacked]) -> _Unpacked:
     """Over ranks, in their order; with the bound of its own rounding."""
-    values = [sum(pieces[1:], pieces[0]) / len(ranks) for pieces in zip(*(r.values for r in ranks))]
-    bounds = [math.hypot(*b) / len(ranks) for b in zip(*(r.bounds for r in ranks))]
-    return _Unpacked(values, bounds)
+    pieces = zip(*(rank.values for rank in ranks), strict=True)
+    bounds = zip(*(rank.bounds for rank in ranks), strict=True)
+    return _Unpacked(
+        [sum(piece[1:], piece[0]) / len(ranks) for piece in pieces],
+        [math.hypot(*bound) / len(ranks) for bound in bounds],
+    )
 
 
 def _cut(flats: Sequence[Tensor], share: Sequence[Piece]) -> list[Tensor]:
-    return [flats[piece.index][piece.start : piece.stop] for piece in share]
+    return [flats[piece.place][piece.start : piece.stop] for piece in share]
 
 
 def _each(change: Callable[..., Any], targets: Sequence[Tensor], values: Sequence[Tensor]) -> None:
@@ -149,7 +152,7 @@ def _each(change: Callable[..., Any], targets: Sequence[Tensor], values: Sequenc
 
 def _mean_square(gradient: Tensor) -> Tensor:
     """Over the finite elements, in 64 bits: squares of small gradients are nothing in 32."""
-    norm = torch.linalg.vector_norm(gradient, dtype=torch.float64)
+    norm: Tensor = torch.linalg.vector_norm(gradient, dtype=torch.float64)
     if not torch.isfinite(norm):
         finite = gradient[torch.isfinite(gradient)]
         norm = torch.linalg.vector_norm(finite, dtype=torch.float64)

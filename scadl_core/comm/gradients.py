@@ -119,7 +119,7 @@ class Queued(GradientExchange):
         try:
             future.set_result(self.average(bucket))
         except Exception as error:  # the backward pass raises it
-            future.set_exception(error)
+            future.set_exception(error)  # type: ignore[arg-type]  # annotated wrongly there
 
     def average(self, bucket: GradBucket) -> Tensor:
         """The averaged flat tensor of a bucket."""

@@ -12,12 +12,12 @@ class Piece(NamedTuple):
     """Some elements of one parameter of a bucket.
 
     Attributes:
-        index: Of the parameter in the bucket.
+        place: Of the parameter in the bucket.
         start: The first element of its flat tensor.
         stop: One behind the last.
     """
 
-    index: int
+    place: int
     start: int
     stop: int
 
@@ -37,11 +37,11 @@ def shares(sizes: Sequence[int], numbers: Sequence[int], ranks: int) -> list[lis
         The pieces of each rank.
     """
     found: list[list[Piece]] = [[] for _ in range(ranks)]
-    for index, (size, number) in enumerate(zip(sizes, numbers, strict=True)):
+    for place, (size, number) in enumerate(zip(sizes, numbers, strict=True)):
         if size < _WHOLE * ranks:
-            found[number % ranks].append(Piece(index, 0, size))
+            found[number % ranks].append(Piece(place, 0, size))
             continue
         cuts = [size * rank // ranks for rank in range(ranks + 1)]
         for rank in range(ranks):
-            found[rank].append(Piece(index, cuts[rank], cuts[rank + 1]))
+            found[rank].append(Piece(place, cuts[rank], cuts[rank + 1]))
     return found

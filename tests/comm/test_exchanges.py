@@ -24,6 +24,7 @@ from scadl_core.comm.memory import Memory
 from scadl_core.comm.powersgd import PowerSGD
 from scadl_core.comm.quantised import Quantised
 from scadl_core.comm.shares import shares
+from scadl_core.compress import Absolute, decode, encode
 from scadl_core.errors import ConfigError
 
 LOSSY: dict[str, Callable[[World], Lossy]] = {
@@ -144,7 +145,7 @@ def running_sums(world: World) -> dict[str, Any]:
                 most = max(most, float(total[k].abs().max()) / bound)
         return most
 
-    @settings(max_examples=12, derandomize=True, database=None)
+    @settings(max_examples=8, derandomize=True, database=None)
     @given(st.integers(0, 10**6), STEPS, st.sampled_from([0.01, 0.5, 1.0, 3.0]))
     def compressed_law(seed: int, steps: list[list[int]], bound: float) -> None:
         compressed.bound, squares = bound, {}
@@ -160,7 +161,7 @@ def running_sums(world: World) -> dict[str, Any]:
 
         worst["compressed"] = max(worst["compressed"], follow(compressed, seed, steps, limit))
 
-    @settings(max_examples=12, derandomize=True, database=None)
+    @settings(max_examples=8, derandomize=True, database=None)
     @given(st.integers(0, 10**6), STEPS)
     def quantised_law(seed: int, steps: list[list[int]]) -> None:
         def limit(k: int, ranks: list[Tensor], before: list[Tensor]) -> float:
@@ -251,7 +252,6 @@ def sizes(world: World) -> dict[str, float]:
         for _ in range(4):
             model.zero_grad()
             before = exchange.sent_bytes
-            (model.module.weight * torch.randn(1024, 512, generator=generator)).sum()
             model(torch.randn(700, 512, generator=generator)).sin().sum().backward()
         found[name] = 4 * 512 * 1024 / (exchange.sent_bytes - before)
     return found
@@ -292,7 +292,9 @@ def everything() -> dict[str, Any]:
 
 @pytest.fixture(scope="module", params=[2, 4])
 def ranks(request: pytest.FixtureRequest, run_ranks: Any) -> list[dict[str, Any]]:
-    """What each rank found."""
+    """What each rank found. The codec's kernels take seconds to load, behind a fork nothing."""
+    for dtype in (torch.float32, torch.float64):
+        decode(encode(torch.ones(40, dtype=dtype), Absolute(1.0), predictor="none"))
     found: list[dict[str, Any]] = run_ranks(request.param, everything, timeout=240)
     return found
 
@@ -384,7 +386,7 @@ def test_every_element_is_averaged_by_one_rank(sizes: list[int], count: int) -> 
     for share in found:
         for piece in share:
             for element in range(piece.start, piece.stop):
-                owners[piece.index][element] += 1
+                owners[piece.place][element] += 1
     assert len(found) == count
     assert all(owner == 1 for parameter in owners for owner in parameter)
     # Of another bucket, the same.
@@ -413,4 +415,4 @@ def test_numbers_out_of_range_are_refused(make: Callable[[], Any], message: str)
 def test_sums_of_integers_fit(size: int, bits: int) -> None:
     exchange = Quantised(World(size=size))
     assert torch.iinfo(exchange.dtype).bits == bits
-    assert 7 <= exchange.levels and size * exchange.levels <= torch.iinfo(exchange.dtype).max
+    assert exchange.levels >= 7 and size * exchange.levels <= torch.iinfo(exchange.dtype).max
