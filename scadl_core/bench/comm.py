@@ -102,7 +102,11 @@ def run_on(joined: Sequence[Host], words: Sequence[str]) -> None:
             )
             for rank, host in enumerate(joined)
         ]  # fmt: skip
-        statuses = [rank.wait() for rank in ranks]
+        try:
+            statuses = [rank.wait() for rank in ranks]
+        finally:  # none goes on alone
+            for rank in ranks:
+                rank.kill()
         if any(statuses):
             log.seek(0)
             raise RuntimeError(f"ranks ended with {statuses}: {log.read()[-2000:]}")

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -58,6 +60,7 @@ def hosts(count: int, megabits: float) -> Iterator[list[Host]]:
         count: How many.
         megabits: Of each link in each direction, 10^6 bits a second.
     """
+    before = signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that all is undone
     switch = f"scadl{os.getpid()}"
     made = [Host(f"{switch}-{n}", f"{_PREFIX}{n + 1}") for n in range(count)]
     try:
@@ -70,6 +73,7 @@ def hosts(count: int, megabits: float) -> Iterator[list[Host]]:
         for host in made:
             subprocess.run(["ip", "netns", "del", host.name], capture_output=True, check=False)
         subprocess.run(["ip", "link", "del", switch], capture_output=True, check=False)
+        signal.signal(signal.SIGTERM, before)
 
 
 def _connect(host: Host, switch: str, port: str, megabits: float) -> None:

@@ -201,7 +201,7 @@ class World:
         Returns:
             The sum over ranks, same shape, dtype and device.
         """
-        return tensor if self.size == 1 else _GlobalSum.apply(tensor, self)  # type: ignore[no-untyped-call]
+        return tensor if self.size == 1 else _GlobalSum.apply(tensor, self)
 
 
 class _GlobalSum(torch.autograd.Function):
