@@ -366,7 +366,8 @@ def test_an_error_in_the_exchange_is_raised_by_the_backward_pass(ranks: Found) -
 
 def test_on_other_ranks_the_same_is_left_to_send() -> None:
     def state(*values: float) -> dict[str, Any]:
-        kept = {"error": {"w": torch.tensor(values)}, "square": {"w": torch.tensor(values[0])}}
+        error_N = torch.tensor(values, dtype=torch.float32)
+        kept = {"error": {"w": error_N}, "square": {"w": error_N[0].clone()}}
         return {"kept": kept, "scale": 2.0}
 
     memory = Memory()
