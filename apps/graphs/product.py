@@ -33,7 +33,7 @@ def times(
     Args:
         indptr: Whole numbers of shape (N + 1,): where the rows of W begin.
         indices: Whole numbers of shape (M,): its columns.
-        weight_M: Its values, of the type of ``x_NF``; empty: all 1.
+        weight_M: Its values; empty: all 1.
         left_N: float32.
         right_N: float32.
         loop: A number.
@@ -44,6 +44,7 @@ def times(
         The result, the same for any number of threads.
     """
     out_NF = np.empty_like(x_NF) if out_NF is None else out_NF
+    weight_M = weight_M.astype(x_NF.dtype, copy=False)
     tile_NW = np.empty((len(x_NF), WIDTH), x_NF.dtype)
     blocks = [slice(at, at + BLOCK_ROWS) for at in range(0, len(x_NF), BLOCK_ROWS)]
     for start in range(0, x_NF.shape[1], WIDTH):
@@ -63,8 +64,7 @@ def times(
 def multiply(matrix: Any, x_NF: Any) -> Any:
     """A square matrix of SciPy's in compressed sparse rows times a matrix, float32 or float64."""
     ones_N = np.ones(len(x_NF), np.float32)
-    weight_M = matrix.data.astype(x_NF.dtype, copy=False)
-    return times(matrix.indptr, matrix.indices, weight_M, ones_N, ones_N, 0.0, x_NF)
+    return times(matrix.indptr, matrix.indices, matrix.data, ones_N, ones_N, 0.0, x_NF)
 
 
 def _generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:

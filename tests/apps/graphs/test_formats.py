@@ -110,7 +110,7 @@ def test_one_graph_in_every_format(tmp_path: Path, write: Callable[[Path], Path]
     np.testing.assert_array_equal(data.graph.indices, expected.indices)
     np.testing.assert_array_equal(data.graph.indptr, expected.indptr)
     values = data.features.values
-    np.testing.assert_array_equal(values.toarray() if sp.issparse(values) else values, X)
+    np.testing.assert_array_equal(values.toarray() if sp.issparse(values) else values[:], X)
     np.testing.assert_array_equal(data.target.label, LABEL)
     ids: Any = {csv: IDS, ogb: IDS, tsv_of_names: NAMES, parquet: NAMES, graphml: NAMES}
     np.testing.assert_array_equal(data.raw.ids.values, ids.get(write, np.arange(6)))
