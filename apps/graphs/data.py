@@ -223,6 +223,11 @@ class GraphData:
     def _inputs_KNF(self) -> list[Floats]:
         return self.hops_KNF if self.batches == "hops" else [self.x_NF]
 
+    @cached_property
+    def cluster_N(self) -> NDArray[np.int64]:
+        """The cluster of each node."""
+        return partition(self.graph, self.parts)
+
     def part(self, world: World) -> Part | None:
         """What this rank has of the full graph; None: all of it."""
         if world.size == 1:

@@ -15,7 +15,6 @@ from numpy.typing import NDArray
 
 from apps.graphs.halo import Part
 from apps.graphs.hops import edge_weights
-from apps.graphs.partition import partition
 from apps.graphs.sampling import sample
 from scadl_core.comm import World
 
@@ -42,7 +41,7 @@ class GraphSamples:
         if data.batches == "full":
             self.part = data.part(world)
         elif data.batches == "clusters":
-            part_N = _clusters(data)
+            part_N = data.cluster_N
             inside = [np.flatnonzero(part_N == it) for it in np.unique(part_N[node_N])]
             self._groups = inside
 
@@ -147,10 +146,3 @@ class GraphSamples:
         arrays = {name: torch.from_numpy(it) for name, it in zip(names, tensors, strict=True)}
         wanted_B = node_N[place_B]
         return Data(**arrays, node=torch.from_numpy(wanted_B), label=self._labels(wanted_B))
-
-
-def _clusters(data: GraphData) -> Ints:
-    found: Ints | None = getattr(data, "_part_N", None)
-    if found is None:
-        found = data._part_N = partition(data.graph, data.parts)
-    return found
