@@ -20,9 +20,9 @@ import torch
 from apps.graphs.csr import build
 from apps.graphs.data import GraphData
 from apps.graphs.files import read
-from apps.graphs.formats.planetoid import unpickle
 from apps.graphs.formats.tables import Columns
 from scadl_core.errors import ConfigError, DataError
+from scadl_core.pickles import unpickle
 
 EDGES = np.array([[0, 1], [1, 2], [2, 0], [3, 1], [4, 4], [0, 1]])  # 5 is isolated, 4 has a loop
 LABEL = np.array([0, 1, 0, 1, 0, 1])
