@@ -9,7 +9,7 @@ from typing import Any
 import awkward as ak
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from apps.hep.jagged import Jagged, awkward, by_awkward, compact, elementwise
@@ -22,6 +22,7 @@ def lists_of(values: list[list[float]]) -> ak.Array:
     return ak.unflatten(np.array(list(chain(*values)), np.float32), counts)
 
 
+@settings(max_examples=25)
 @given(LISTS)
 def test_there_and_back(values: list[list[float]]) -> None:
     found = compact(lists_of(values))
@@ -30,6 +31,7 @@ def test_there_and_back(values: list[list[float]]) -> None:
     assert len(found) == len(values)
 
 
+@settings(max_examples=25)
 @given(LISTS, st.sampled_from([np.add, np.hypot, operator.lt, np.maximum, operator.mul]))
 def test_functions_are_those_of_awkward(values: Any, function: Any) -> None:
     lists, row = lists_of(values), np.linspace(-1, 1, len(values), dtype=np.float32)
