@@ -45,8 +45,8 @@ class Columns:
     event_R: NDArray[np.uint64]  # what a split goes by
     passed_R: NDArray[np.bool_]  # the selection
 
-    def __getitem__(self, chosen_R: NDArray) -> Columns:
-        """Those rows, by a mask or by ascending numbers."""
+    def __getitem__(self, chosen_R: NDArray | slice) -> Columns:
+        """Those rows, by a mask or by ascending numbers, without constituents of none."""
         rows_R = np.arange(len(self.number_R))[chosen_R]
         number_R = self.number_R[rows_R]
         if len(rows_R) == len(self.number_R) and number_R.sum() == len(self.features_NF):
