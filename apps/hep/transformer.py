@@ -123,7 +123,7 @@ def in_common(vectors_BPD: Tensor) -> Tensor:
     count = vectors_BPD.shape[1]
     first_T, second_T = torch.triu_indices(count, count, device=vectors_BPD.device)
     px, py, pz, energy = vectors_BPD.unbind(2)
-    pt_BP = torch.hypot(px, py)
+    pt_BP = (px.square() + py.square()).sqrt()  # ONNX has no hypot
     rapidity_BP = 0.5 * torch.log(
         (energy + pz).clamp_min(SMALLEST) / (energy - pz).clamp_min(SMALLEST)
     )
