@@ -22,11 +22,11 @@ NODES = 3  # of the example
 class Saying(nn.Module):
     """Scaling of features, normalisation of edges, hops, network and probabilities in one."""
 
-    def __init__(self, task: NodeTask, num_hops: int | None) -> None:
+    def __init__(self, task: NodeTask) -> None:
         super().__init__()
         facts = task.facts
-        self.network, self.num_hops, self.kind = task.network, num_hops, facts["kind"]
-        self.norm, self.by = facts["settings"]["norm"], facts["scaling"]["by"]
+        self.network, self.kind, self.by = task.network, facts["kind"], facts["scaling"]["by"]
+        self.norm, self.num_hops = facts["settings"]["norm"], facts["settings"]["hops"]
         tables = {"rms_K": task.rms_K}
         if self.by == "standard":
             tables |= {it: torch.tensor(facts["scaling"][it]) for it in ("mean_F", "std_F")}
@@ -38,10 +38,7 @@ class Saying(nn.Module):
     def forward(self, x_NF: Tensor, edge_index: Tensor, edge_weight: Tensor) -> Tensor:
         """Probabilities, or numbers in the units of the labels, shape (N, C)."""
         x_NF = self.scaled(x_NF)
-        sender_M, row_M, weight_M = self.normalised(len(x_NF), edge_index, edge_weight)
-        if self.num_hops is None:
-            messages = torch.stack([sender_M, row_M])
-            return self.said(self.network(x_NF / self.rms_K[0], messages, edge_weight=weight_M))
+        sender_M, row_M, weight_M = self.normalised(x_NF.shape[0], edge_index, edge_weight)
         hops = [x_NF]
         for _ in range(self.num_hops):
             sent_MF = weight_M[:, None] * hops[-1][sender_M]
@@ -61,6 +58,8 @@ class Saying(nn.Module):
     ) -> tuple[Tensor, Tensor, Tensor]:
         """Senders, receivers and entries of the matrix of :func:`apps.graphs.hops.scales`."""
         sender_M, row_M = edge_index[0], edge_index[1]
+        if self.norm == "none":
+            return sender_M, row_M, weight_M
         strength_N = weight_M.new_zeros(num_nodes).index_add(0, row_M, weight_M)
         if self.norm == "row":
             inverse_N = torch.where(strength_N > 0, 1 / strength_N, 0.0)
@@ -83,16 +82,19 @@ def exportable(task: NodeTask) -> Exportable:
     """What a task of nodes offers.
 
     Raises:
-        ConfigError: It takes labels as inputs.
+        ConfigError: It takes labels as inputs, or passes messages itself.
     """
-    facts = task.facts
+    facts, settings = task.facts, task.facts["settings"]
+    if settings["batches"] != "hops":
+        raise ConfigError(
+            f"{type(task.network).__name__} passes messages by a library's own kernels, which are "
+            "not exported; scadl predict applies it, or train a model of hops (sign, gamlp, sgc)"
+        )
     if facts["label_use"]:
         raise ConfigError(
             "data.label_use=true: a network whose inputs are labels is not exported; "
             "scadl predict applies it, or train with data.label_use=false"
         )
-    settings = facts["settings"]
-    num_hops = settings["hops"] if settings["batches"] == "hops" else None
     inputs = {
         "x_NF": torch.ones(NODES, len(facts["inputs"])),
         "edge_index": torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]]),
@@ -107,4 +109,4 @@ def exportable(task: NodeTask) -> Exportable:
         "edge_weight": "that of the files, 1 where they have none",
     }
     sizes = {"x_NF": {0: "nodes"}, "edge_index": {1: "edges"}, "edge_weight": {0: "edges"}}
-    return Exportable(Saying(task, num_hops).to("cpu"), inputs, "said_NC", about, sizes)
+    return Exportable(Saying(task).to("cpu"), inputs, "said_NC", about, sizes)

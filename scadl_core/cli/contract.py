@@ -24,7 +24,7 @@ from omegaconf import OmegaConf
 from scadl_core.cli import main
 from scadl_core.cli.new import folder_of
 from scadl_core.comm import World
-from scadl_core.config.apps import App, find_app, find_apps
+from scadl_core.config.apps import find_app, find_apps
 from scadl_core.config.compose import choices, compose_run, require
 from scadl_core.config.keys import leaves
 from scadl_core.record.datareport import DataReport
@@ -79,7 +79,7 @@ def done(*words: str) -> str:
 
 @pytest.mark.usefixtures("place")
 class Contract:
-    """The tests. Give it pipelines: ``@pytest.mark.parametrize("app", ["mine"], scope="class")``."""
+    """The tests, of ``@pytest.mark.parametrize("app", ["mine"], scope="class")``."""
 
     @pytest.fixture(scope="class")
     @classmethod
@@ -133,7 +133,7 @@ class Contract:
         assert named <= {found.module, "apps"}
 
     def test_a_source_keeps_its_contract(self, config: Any) -> None:
-        """Plain facts, a report, files that are there, samples that are the same when read again."""
+        """Plain facts, a report, files that are there."""
         source = make_source(config, World())
         facts = source.facts()
         assert json.loads(json.dumps(facts)) == facts, "plain numbers, texts and lists"
@@ -243,8 +243,9 @@ class Contract:
         done("check", app, "debug=tiny", f"data.path={data.path}", "output=mine/data/page.yaml")
         config = compose_run(find_app(app), ["data=page", *TINY], Path("mine"))
         require(config)
-        source = make_source(resolve(config), World())
-        assert source.dimensions() == make_source(OmegaConf.load(run / "config.yaml"), World()).dimensions()  # fmt: skip
+        ours, trained = resolve(config), OmegaConf.load(run / "config.yaml")
+        one, other = (make_source(it, World()).dimensions() for it in (ours, trained))  # type: ignore[arg-type]
+        assert one == other
 
     def test_the_powers_are_one_word_each(self, app: str, place: Path) -> None:
         """Compressed activations and second-order steps, together."""

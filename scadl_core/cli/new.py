@@ -80,7 +80,9 @@ def _check_name(name: str) -> None:
 def _copy(origin: App, name: str, folder: Path) -> int:
     """Copies the files of a pipeline, renamed where they name it; how many."""
     source = folder_of(origin)
-    files = [it for it in sorted(source.rglob("*")) if it.is_file() and "__pycache__" not in str(it)]
+    files = [
+        it for it in sorted(source.rglob("*")) if it.is_file() and "__pycache__" not in str(it)
+    ]
     for file in files:
         path = folder / file.relative_to(source)
         if path.relative_to(folder) == Path("configs", f"{origin.name}.yaml"):

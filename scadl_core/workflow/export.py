@@ -70,7 +70,7 @@ def _write(offered: Exportable, path: Path, kind: str) -> None:
         {n: sizes[of] for n, of in _free(offered, name).items()} for name in offered.inputs
     )
     program = torch.export.export(
-        offered.module.eval(), tuple(offered.inputs.values()), dynamic_shapes=(free,)
+        offered.module.eval(), tuple(offered.inputs.values()), dynamic_shapes=free
     )
     with written_aside(path) as aside:
         if kind == "pt2":

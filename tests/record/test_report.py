@@ -196,7 +196,8 @@ def test_the_summary_says_what_was_trained_and_how_good_it_is() -> None:
     ranks = {"ranks": [{"device": "CPU (x86_64)"}] * 2}
     said = summary("climate", config, METRICS, "12 maps", ranks)
     assert said == [
-        "A UNet of the pipeline climate was trained for 3 epochs in 2 min 05 s on 2 x CPU (x86_64).",
+        "A UNet of the pipeline climate was trained for 3 epochs in 2 min 05 s on 2 x "
+        "CPU (x86_64).",
         "Data: 12 maps.",
         "On data that it has not seen it is at least as good as the simple rule of the field in "
         "the score (iou: 0.75 against 0.5).",

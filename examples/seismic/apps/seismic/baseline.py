@@ -6,18 +6,17 @@ Suffixes: R record, P phase, T sample in time.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
-from scipy.ndimage import uniform_filter1d
-
 from apps.seismic.data import SeismicData, SeismicSamples
 from apps.seismic.picks import scores
+from numpy.typing import NDArray
+from scipy.ndimage import uniform_filter1d
 
 RATIOS = (3.0, 5.0, 8.0, 12.0)
 SHORT_S, LONG_S = 0.3, 3.0
 
 
 def score(source: SeismicData) -> dict[str, float]:
-    """Scores of the rule on the test split; its ratio is the best of a few on the training split."""
+    """Scores of the rule on the test split, by the ratio that is best on the training split."""
     ranked = [(_scored(source, "train", ratio)["f1"], ratio) for ratio in RATIOS]
     return _scored(source, "test", max(ranked)[1])
 

@@ -113,8 +113,8 @@ class SeismicData:
             facts = {"files": str(len(files)), "records in the first": str(len(records)),
                      "shape": str(records[name].shape)}  # fmt: skip
         rows = list(about.items())
-        report = DataReport(f"records of {files[0].name}", facts,
-                            [Table(f"attributes of {name}", ["attribute", "value"], rows)])  # fmt: skip
+        table = Table(f"attributes of {name}", ["attribute", "value"], rows)
+        report = DataReport(f"records of {files[0].name}", facts, [table])
         return report, {"target": [it for it in about if it.endswith("arrival_sample")] or None}
 
     def dimensions(self) -> dict[str, Any]:
@@ -139,9 +139,9 @@ class SeismicData:
             "records": f"{len(self.traces)} of {self.length / self.rate_Hz:g} s",
             "rate": f"{self.rate_Hz:g} Hz",
         }
-        facts |= {name: f"in {n} records" for name, n in zip(self.target, counts, strict=True)}
-        warnings = [f"{name}: no arrival at all" for name, n in zip(self.target, counts, strict=True)
-                    if not n]  # fmt: skip
+        found = dict(zip(self.target, counts, strict=True))
+        facts |= {name: f"in {count} records" for name, count in found.items()}
+        warnings = [f"{name}: no arrival at all" for name, count in found.items() if not count]
         return DataReport(f"{len(self.traces)} seismic records", facts, [], warnings)
 
     def samples(self, split: str) -> SeismicSamples:

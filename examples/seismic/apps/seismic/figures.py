@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from matplotlib.figure import Figure
-
 from apps.seismic.data import SeismicData
+from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
     from apps.seismic.task import Picking
+
+COLOURS = ("#0b5394", "#a32020")
 
 
 def draw(task: Picking, source: SeismicData, folder: Path, num_records: int) -> dict[str, str]:
@@ -25,11 +26,12 @@ def draw(task: Picking, source: SeismicData, folder: Path, num_records: int) -> 
         time_T = np.arange(len(record_T)) / facts["rate_Hz"]
         axes.plot(time_T, record_T / np.abs(record_T).max(), color="#66717f", linewidth=0.6)
         probability_PT = task.probabilities(sample["record_CT"])[1:]
-        for phase, colour, at, values_T in zip(
-            facts["phases"], ("#0b5394", "#a32020"), sample["arrival_P"], probability_PT, strict=False
-        ):  # fmt: skip
+        found = zip(facts["phases"], COLOURS, sample["arrival_P"], probability_PT, strict=False)
+        for phase, colour, at, values_T in found:
             axes.plot(time_T, values_T, color=colour, label=f"probability of {phase}")
-            axes.axvline(at / facts["rate_Hz"], color=colour, linestyle=":", label=f"{phase} arrives")
+            axes.axvline(
+                at / facts["rate_Hz"], color=colour, linestyle=":", label=f"{phase} arrives"
+            )
         axes.legend(frameon=False, fontsize=7, loc="upper right")
     axes.set_xlabel("seconds")
     figure.savefig(folder / "records.png", dpi=110)

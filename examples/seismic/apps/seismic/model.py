@@ -5,6 +5,8 @@ Suffixes: B batch, C component, K class, T sample in time.
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
@@ -26,16 +28,14 @@ class PhaseNet(nn.Module):
         depth: How often the rate is divided by four.
     """
 
-    def __init__(
-        self, in_channels: int, num_classes: int, width: int = 8, depth: int = 4
-    ) -> None:
+    def __init__(self, in_channels: int, num_classes: int, width: int = 8, depth: int = 4) -> None:
         super().__init__()
         levels = [width * 2**level for level in range(depth + 1)]
         self.stride = 4**depth
         self.first = unit(in_channels, width)
         self.down = nn.ModuleList(
             nn.Sequential(unit(before, after, 4), unit(after, after))
-            for before, after in zip(levels, levels[1:], strict=False)
+            for before, after in pairwise(levels)
         )
         self.up = nn.ModuleList(
             unit(levels[level + 1] + levels[level], levels[level])

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-
 from apps.seismic.data import SUFFIXES, opened, read_record
 from apps.seismic.picks import picks_of
+
 from scadl_core.errors import DataError
 from scadl_core.files import Paths, find_files, written_aside
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import numpy as np
 import torch
+from apps.seismic.picks import picks_of, scores
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from apps.seismic.picks import picks_of, scores
 from scadl_core.workflow.contracts import Exportable
 from scadl_core.workflow.task import Task
 
