@@ -1,4 +1,4 @@
-"""The worked example of docs/extending.md: found from its own folder, and by its entry point."""
+"""The worked example of docs/extending.md keeps the contract, found by its entry point."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from pathlib import Path
 import pytest
 
 pytest.register_assert_rewrite("scadl_core.cli.contract")
-from scadl_core.cli.contract import Contract, done  # noqa: E402
-from scadl_core.config.apps import find_app, find_apps  # noqa: E402
+from scadl_core.cli.contract import Contract  # noqa: E402
+from scadl_core.config.apps import find_app  # noqa: E402
 
 EXAMPLE = Path(__file__).resolve().parents[1] / "examples" / "seismic"
 
 
-@pytest.fixture(scope="class")
+@pytest.fixture(scope="module", autouse=True)
 def by_entry_point(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Where `pip install` would have put the example."""
     site = tmp_path_factory.mktemp("site")
@@ -39,7 +39,6 @@ def by_entry_point(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     importlib.invalidate_caches()
 
 
-@pytest.mark.usefixtures("by_entry_point")
 @pytest.mark.parametrize("app", ["seismic"], scope="class")
 class TestInstalled(Contract):
     """The contract, on the example as it is when installed."""
@@ -48,14 +47,3 @@ class TestInstalled(Contract):
         points = [it.value for it in entry_points(group="scadl.apps") if it.name == app]
         assert points == [find_app(app).module] == ["apps.seismic"]
         assert by_entry_point in find_app(app).configs.parents
-
-
-def test_it_is_found_in_the_working_directory(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    monkeypatch.setattr(sys, "path", list(sys.path))
-    assert "seismic" not in find_apps()
-    shutil.copytree(EXAMPLE, tmp_path / "mine", ignore=shutil.ignore_patterns("__pycache__"))
-    monkeypatch.chdir(tmp_path / "mine")
-    assert find_app("seismic").configs == tmp_path / "mine" / "apps" / "seismic" / "configs"
-    assert "seismic" in done("list")
