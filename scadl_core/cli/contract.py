@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
-from omegaconf import OmegaConf
 
 from scadl_core.cli import main
 from scadl_core.cli.new import folder_of
@@ -212,7 +211,7 @@ class Contract:
 
     def test_predictions_of_the_example_are_written(self, app: str, run: Path) -> None:
         """From files to a file."""
-        example = make_source(OmegaConf.load(run / "config.yaml"), World()).example()
+        example = make_source(RunFolder(run).load_config(), World()).example()
         inputs = "[" + ", ".join(f"'{path}'" for path in example) + "]"
         out = done("predict", app, f"run.dir={run}", f"input={inputs}", "output=out")
         assert Path(out.splitlines()[-1].removeprefix("written: ")).stat().st_size > 0
@@ -224,9 +223,9 @@ class Contract:
         """Run by another program, on other sizes than the example's."""
         if kind == "onnx":
             pytest.importorskip("onnxruntime")
-        folder, config = RunFolder(run), OmegaConf.load(run / "config.yaml")
+        folder, config = RunFolder(run), RunFolder(run).load_config()
         checkpoint = folder.load_checkpoint("best", app)
-        offered = restore_task(config, checkpoint, World()).exportable()  # type: ignore[arg-type]
+        offered = restore_task(config, checkpoint, World()).exportable()
         done("export", app, f"run.dir={run}", f"format={kind}", f"output=model.{kind}")
         about = json.loads(Path("model.json").read_text())
         assert list(about["inputs"]) == list(offered.inputs)
@@ -240,12 +239,12 @@ class Contract:
 
     def test_check_writes_a_page_that_composes(self, app: str, run: Path) -> None:
         """What `scadl check` found in the example is a configuration."""
-        data = OmegaConf.load(run / "config.yaml").data
+        data = RunFolder(run).load_config().data
         done("check", app, "debug=tiny", f"data.path={data.path}", "output=mine/data/page.yaml")
         config = compose_run(find_app(app), ["data=page", *TINY], Path("mine"))
         require(config)
-        ours, trained = resolve(config), OmegaConf.load(run / "config.yaml")
-        one, other = (make_source(it, World()).dimensions() for it in (ours, trained))  # type: ignore[arg-type]
+        ours, trained = resolve(config), RunFolder(run).load_config()
+        one, other = (make_source(it, World()).dimensions() for it in (ours, trained))
         assert one == other
 
     def test_the_powers_are_one_word_each(self, app: str, place: Path) -> None:
