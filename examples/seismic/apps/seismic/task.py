@@ -76,7 +76,8 @@ class Picking(Task):
         """Standardisation and network in one."""
         facts = self.facts
         record_BCT = torch.randn(2, len(facts["inputs"]), facts["length"])
-        about = {key: facts[key] for key in ("inputs", "phases", "rate_Hz")}
+        about = {"components": facts["inputs"], "phases": facts["phases"],
+                 "rate_Hz": facts["rate_Hz"]}  # fmt: skip
         return Exportable(_Probabilities(self.network).to("cpu"), {"record_BCT": record_BCT},
                           "probability_BKT", about)  # fmt: skip
 
