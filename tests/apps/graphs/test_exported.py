@@ -26,7 +26,7 @@ def arrays(folder: Path, features: list[str]) -> list[np.ndarray]:
     one = np.stack([place[edges["source"]], place[edges["target"]]])
     both = np.unique(np.concatenate([one, one[::-1]], 1), axis=1)
     both = both[:, both[0] != both[1]]
-    x_NF = nodes[features].to_numpy(np.float32)
+    x_NF = np.array(nodes[features], np.float32)
     return [x_NF, both, np.ones(both.shape[1], np.float32)]
 
 
