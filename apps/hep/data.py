@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.hep.ahead import Ahead
 from apps.hep.propose import propose
 from apps.hep.recipe import recipe_of
 from apps.hep.report import report
@@ -120,6 +121,7 @@ class HEPData:
         ]
         self.check_branches()
         self.room_bytes, self._cache = cache_GiB * 2**30, OrderedDict[int, list[Columns]]()
+        self.ahead = Ahead(self._taken)
         self._statistics = statistics
         self.chunks = [
             (number, *part)
@@ -163,13 +165,22 @@ class HEPData:
     def _has_val(self) -> bool:
         return any(folder_of(table) == "val" for table in self.tables)
 
-    def decode(self, chunk: int) -> list[Columns]:
-        """The rows of a chunk that are taken, of each split; kept while there is room."""
-        if chunk in self._cache:
-            self._cache.move_to_end(chunk)
-            return self._cache[chunk]
-        columns, split_R = self._read(chunk)
-        return self._keep(chunk, taken(columns, split_R))
+    def decode(self, chunk: int, then: int | None = None) -> list[Columns]:
+        """The rows of a chunk that are taken, of each split; kept while there is room.
+
+        Args:
+            chunk: Which.
+            then: The one that is needed next: a thread begins with it.
+        """
+        if then is not None and then not in self._cache:
+            self.ahead.begin(then)
+        if chunk not in self._cache:
+            self._keep(chunk, self.ahead(chunk))
+        self._cache.move_to_end(chunk)
+        return self._cache[chunk]
+
+    def _taken(self, chunk: int) -> list[Columns]:
+        return taken(*self._read(chunk))
 
     def _read(self, chunk: int) -> tuple[Columns, NDArray[np.int8]]:
         number, start, stop = self.chunks[chunk]
@@ -177,13 +188,12 @@ class HEPData:
         columns = Rows(self.recipe, table, start, stop).columns()
         return columns, split_rows(columns, table, self.split, self._has_val)
 
-    def _keep(self, chunk: int, found: list[Columns]) -> list[Columns]:
+    def _keep(self, chunk: int, found: list[Columns]) -> None:
         self._cache[chunk] = found
         while sum(it.nbytes for of in self._cache.values() for it in of) > self.room_bytes:
             if len(self._cache) == 1:
                 break
             self._cache.popitem(last=False)
-        return found
 
     @cached_property
     def survey(self) -> dict[str, NDArray]:
@@ -196,9 +206,12 @@ class HEPData:
 
     def _look(self) -> dict[str, NDArray]:
         tables = [number for number, *_ in self.chunks]
+        ahead = Ahead(self._read)
         survey = Survey(len(self.tables), tables, len(self.recipe.classes), self.edges)
         for chunk in range(len(self.chunks)):
-            self._keep(chunk, survey.add(chunk, *self._read(chunk)))
+            if chunk + 1 < len(self.chunks):
+                ahead.begin(chunk + 1)
+            self._keep(chunk, survey.add(chunk, *ahead(chunk)))
         return survey.found()
 
     def _check_found(self, found: dict[str, NDArray]) -> None:

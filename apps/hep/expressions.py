@@ -22,6 +22,7 @@ import awkward as ak
 import numpy as np
 
 from apps.hep.functions import CONSTANTS, FUNCTIONS, jagged
+from apps.hep.jagged import by_awkward, elementwise
 from scadl_core.errors import ConfigError, DataError, nearest
 
 LONGEST = 2000  # characters
@@ -31,6 +32,7 @@ _BINARY = {
     ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
     ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
+    ast.Pow: operator.pow,
 }  # fmt: skip
 _COMPARISONS = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le,
@@ -38,6 +40,12 @@ _COMPARISONS = {
 }  # fmt: skip
 _BOOLEAN = {ast.And: np.logical_and, ast.Or: np.logical_or}
 _UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+_APPLY: dict[type[ast.AST], Callable[..., Any]] = {
+    kind: elementwise(function)
+    for kind, function in {**_BINARY, **_COMPARISONS, **_BOOLEAN, **_UNARY}.items()
+}
+_invert = elementwise(np.logical_not)
+_both = elementwise(np.logical_and)
 Lookup = Callable[[str], Any]
 
 
@@ -140,7 +148,7 @@ class Expression:
 
     def _parts(self, node: ast.expr) -> list[ast.expr]:
         match node:
-            case ast.BinOp(left, how, right) if type(how) in _BINARY or isinstance(how, ast.Pow):
+            case ast.BinOp(left, how, right) if type(how) in _BINARY:
                 return [left, right]
             case ast.UnaryOp(how, operand) if not isinstance(how, type(None)):
                 return [operand]
@@ -190,16 +198,14 @@ class Expression:
         if isinstance(node, ast.Subscript):
             return _entry(value(node.value), value(node.slice))
         if isinstance(node, ast.BoolOp):
-            return reduce(_BOOLEAN[type(node.op)], map(value, node.values))
+            return reduce(_APPLY[type(node.op)], map(value, node.values))
         if isinstance(node, ast.UnaryOp):
-            how = _UNARY.get(type(node.op), np.logical_not)
-            return how(value(node.operand))
+            return _APPLY.get(type(node.op), _invert)(value(node.operand))
         assert isinstance(node, ast.BinOp)
         left, right = value(node.left), value(node.right)
-        if isinstance(node.op, ast.Pow):  # of whole numbers a power might have no end
-            number = isinstance(left, int) and isinstance(right, int)
-            return float(left) ** right if number else left**right
-        return _BINARY[type(node.op)](left, right)
+        if isinstance(node.op, ast.Pow) and isinstance(left, int) and isinstance(right, int):
+            return float(left) ** right  # of whole numbers a power might have no end
+        return _APPLY[type(node.op)](left, right)
 
     def _compared(self, node: ast.Compare, value: Any, places: Mapping[str, str]) -> Any:
         if place := self._place(node):
@@ -207,15 +213,19 @@ class Expression:
             return (text in places[where] if inside else text == places[where]) is not negated
         sides = [value(it) for it in (node.left, *node.comparators)]
         pairs = zip(node.ops, sides, sides[1:], strict=False)
-        return reduce(np.logical_and, (_COMPARISONS[type(how)](a, b) for how, a, b in pairs))
+        return reduce(_both, (_APPLY[type(how)](a, b) for how, a, b in pairs))
 
 
 def _entry(values: Any, which: Any) -> Any:
     """The entry of a number in each row's list, or those for which a list of booleans is true."""
     values = jagged(values, "a list a row")
     if isinstance(which, int):
-        if which < 0:
-            values, which = values[:, ::-1], -which - 1
-        first = ak.firsts(values[:, which:], axis=1)
-        return ak.fill_none(first, np.nan) if first.ndim == 1 else ak.fill_none(first, [], axis=0)
-    return values[jagged(which, "a condition a constituent")]
+        return by_awkward(_at)(values, which)
+    return by_awkward(operator.getitem)(values, jagged(which, "a condition a constituent"))
+
+
+def _at(values: ak.Array, which: int) -> ak.Array:
+    if which < 0:
+        values, which = values[:, ::-1], -which - 1
+    first = ak.firsts(values[:, which:], axis=1)
+    return ak.fill_none(first, np.nan) if first.ndim == 1 else ak.fill_none(first, [], axis=0)

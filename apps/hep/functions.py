@@ -11,6 +11,7 @@ from typing import Any
 import awkward as ak
 import numpy as np
 
+from apps.hep.jagged import Jagged, by_awkward, elementwise
 from scadl_core.errors import DataError
 
 _PLAIN = (
@@ -27,12 +28,12 @@ def _over(reduce: Callable[..., Any]) -> Callable[..., Any]:
         values = jagged(values, "a value a constituent")
         if axis not in (1, -1):
             raise DataError(f"axis={axis}: one reduces over the constituents of a row, axis=1")
-        return reduce(values, axis=1)
+        return by_awkward(reduce)(values, axis=1)
 
     return over_constituents
 
 
-def jagged(values: Any, what: str) -> ak.Array:
+def jagged(values: Any, what: str) -> Any:
     """The values themselves, if they are a list a row; else a DataError."""
     if getattr(values, "ndim", 0) < 2:
         raise DataError(f"{what} is needed, there is one a row")
@@ -40,7 +41,8 @@ def jagged(values: Any, what: str) -> ak.Array:
 
 
 def _number(values: Any, axis: int = 1) -> Any:
-    return ak.num(jagged(values, "a value a constituent"), axis=1)
+    values = jagged(values, "a value a constituent")
+    return values.number_R if isinstance(values, Jagged) else by_awkward(ak.num)(values, axis=1)
 
 
 def _extreme(reduce: Callable[..., Any]) -> Callable[..., Any]:
@@ -52,11 +54,12 @@ def _clip(values: Any, low: float, high: float) -> Any:
 
 
 def _where(condition: Any, then: Any, other: Any) -> Any:
-    return ak.where(condition, then, other)
+    is_nested = any(isinstance(it, ak.Array) for it in (condition, then, other))
+    return (ak if is_nested else np).where(condition, then, other)
 
 
 def _nan_to_num(values: Any, nan: float = 0.0) -> Any:
-    return ak.where(np.isfinite(values), values, nan)
+    return _where(np.isfinite(values), values, nan)
 
 
 def deltaphi(first: Any, second: Any) -> Any:
@@ -77,15 +80,26 @@ def _eta(px: Any, py: Any, pz: Any) -> Any:
     return np.arcsinh(pz / np.hypot(px, py))
 
 
-FUNCTIONS: dict[str, Callable[..., Any]] = {
+_ELEMENTWISE: dict[str, Callable[..., Any]] = {
     **{name: getattr(np, name) for name in _PLAIN},
     "absolute": np.abs,
     "round": np.rint,
     "clip": _clip,
     "where": _where,
     "nan_to_num": _nan_to_num,
-    "ones_like": ak.ones_like,
-    "zeros_like": ak.zeros_like,
+    "ones_like": np.ones_like,
+    "zeros_like": np.zeros_like,
+    # of vectors
+    "pt": lambda px, py: np.hypot(px, py),
+    "phi": lambda px, py: np.arctan2(py, px),
+    "eta": _eta,
+    "mass": _mass,
+    "rapidity": lambda pz, energy: np.arctanh(pz / energy),
+    "deltaphi": deltaphi,
+    "deltar": _deltar,
+}
+FUNCTIONS: dict[str, Callable[..., Any]] = {
+    **{name: elementwise(function) for name, function in _ELEMENTWISE.items()},
     # over the constituents of a row
     "num": _number,
     "count": _number,
@@ -97,13 +111,5 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "max": _extreme(ak.max),
     "mean": _extreme(ak.mean),
     "std": _extreme(ak.std),
-    # of vectors
-    "pt": lambda px, py: np.hypot(px, py),
-    "phi": lambda px, py: np.arctan2(py, px),
-    "eta": _eta,
-    "mass": _mass,
-    "rapidity": lambda pz, energy: np.arctanh(pz / energy),
-    "deltaphi": deltaphi,
-    "deltar": _deltar,
 }
 CONSTANTS = {"pi": np.pi, "e": np.e, "inf": np.inf, "nan": np.nan}

@@ -19,7 +19,7 @@ import uproot
 
 from apps.hep.recipe import Recipe
 from apps.hep.rows import Rows
-from apps.hep.samples import pad
+from apps.hep.samples import Padded
 from apps.hep.tables import Table, cut, find_files, open_tables
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError, DataError, nearest
@@ -119,8 +119,9 @@ def _columns(
 ) -> Arrays:
     rows = Rows(recipe, *part, keep)
     columns = rows.columns()
-    batch = pad(columns, np.arange(rows.count), recipe.length if recipe.particles else 0)
-    probability_RK = task.probabilities(batch)
+    padded = Padded(recipe, rows.count)
+    padded.put(np.arange(rows.count), columns, np.arange(rows.count))
+    probability_RK = task.probabilities(padded.batch())
     names = [f"score_{_word(name)}" for name in task.facts["classes"]]
     arrays: Arrays = dict(zip(names, np.ascontiguousarray(probability_RK.T), strict=True))
     arrays |= {"input": np.full(rows.count, number, np.int32), "row": columns.source_R}

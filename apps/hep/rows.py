@@ -14,12 +14,16 @@ import awkward as ak
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.hep.jagged import Jagged, awkward, compact
+from apps.hep.kernels import copy_lists, interleave
 from apps.hep.recipe import Recipe
 from apps.hep.tables import Table, naming
 from apps.hep.unroll import Unrolled
 from scadl_core.errors import DataError
 
 UNLABELLED = -1
+BLOCK = 8192  # constituents that are turned from columns into rows while in the processor's cache
+OF_CONSTITUENTS = ("features_NF", "points_ND", "vectors_ND")
 
 
 @dataclass
@@ -27,6 +31,7 @@ class Columns:
     """Some rows of a file, decoded; all of them, or those that can be trained on."""
 
     number_R: NDArray[np.int64]  # of constituents
+    first_R: NDArray[np.int64]  # where they begin; there may be others between them
     features_NF: NDArray[np.float32]
     points_ND: NDArray[np.float32]
     vectors_ND: NDArray[np.float32]
@@ -40,16 +45,21 @@ class Columns:
     event_R: NDArray[np.uint64]  # what a split goes by
     passed_R: NDArray[np.bool_]  # the selection
 
-    def __getitem__(self, chosen_R: NDArray) -> Columns:
-        """Those rows, by a mask or by ascending numbers."""
-        is_chosen_R = np.zeros(len(self.number_R), bool)
-        is_chosen_R[chosen_R] = True
-        chosen_N = np.repeat(is_chosen_R, self.number_R)
+    def __getitem__(self, chosen_R: NDArray | slice) -> Columns:
+        """Those rows, by a mask or by ascending numbers, without constituents of none."""
+        rows_R = np.arange(len(self.number_R))[chosen_R]
+        number_R = self.number_R[rows_R]
+        if len(rows_R) == len(self.number_R) and number_R.sum() == len(self.features_NF):
+            return self
+        first_R = np.cumsum(number_R) - number_R
         parts = {it.name: getattr(self, it.name) for it in fields(self)}
-        return Columns(
-            **{name: values[chosen_N if name.split("_")[1][0] == "N" else is_chosen_R]
-               for name, values in parts.items()}
-        )  # fmt: skip
+        for name, values in parts.items():
+            if name in OF_CONSTITUENTS:
+                parts[name] = np.empty((number_R.sum(), values.shape[1]), values.dtype)
+                copy_lists(values, self.first_R[rows_R], number_R, first_R, parts[name])
+            else:
+                parts[name] = values[rows_R]
+        return Columns(**parts | {"first_R": first_R})
 
     @property
     def nbytes(self) -> int:
@@ -89,14 +99,19 @@ class Rows:
                 text = self._recipe.derived[name]
                 self._known[name] = self._value(text, f"data.derived.{name}")
             else:
-                self._known[name] = self._branch(name)
+                self._known[name] = compact(self._branch(name))
         return self._known[name]
 
     def _value(self, text: str, key: str) -> Any:
         return self._recipe.formula(text, key)(self._lookup, self._places)
 
     def value(self, text: str) -> Any:
-        """What a formula gives: a value or a list a row; a DataError if it cannot be computed."""
+        """What a formula gives, of NumPy or awkward: a value or a list a row; a DataError if it
+        cannot be computed.
+        """
+        return awkward(self._computed(text))
+
+    def _computed(self, text: str) -> Any:
         if text not in self._found:
             with naming(self._table.place):
                 found = self._value(text, self._recipe.key(text))
@@ -106,7 +121,7 @@ class Rows:
 
     def flat(self, text: str) -> NDArray:
         """The same, where there is one number a row."""
-        found, key = self.value(text), self._recipe.key(text)
+        found, key = self._computed(text), self._recipe.key(text)
         if found.ndim > 1:
             raise DataError(
                 f"{self._table.place}: {key}: {text} has a list a row where one number is needed; "
@@ -123,15 +138,16 @@ class Rows:
     def columns(self) -> Columns:
         """All rows, decoded."""
         recipe, nan_R = self._recipe, np.full(self.count, np.nan, np.float32)
-        index_N, number_R = self._constituents()
-        both = (recipe.particles, recipe.points, recipe.vectors)
-        groups = [self._stacked(texts, index_N, number_R) for texts in both]
+        number_R = self._numbers_of_constituents()
+        chosen_N, *where = self._constituents(number_R)
+        groups = [self._stacked(texts, chosen_N, number_R)
+                  for texts in (recipe.particles, recipe.points, recipe.vectors)]  # fmt: skip
         single = [
             self.flat(it).astype(np.float32) if it else nan_R for it in (recipe.pt, recipe.mass)
         ]
         passed_R = self.flat(recipe.selection) if recipe.selection else np.ones(self.count)
         return Columns(
-            np.minimum(number_R, recipe.length) if recipe.particles else np.zeros_like(number_R),
+            *where,
             *groups,
             self._cleaned(self._table_of(recipe.flat)),
             self._label(),
@@ -153,56 +169,68 @@ class Rows:
         values[np.isinf(values)] = np.nan
         return values
 
-    def _constituents(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """Which constituents are taken, of all one after another, and how many each row has."""
+    def _numbers_of_constituents(self) -> NDArray[np.int64]:
         recipe = self._recipe
-        lists = {text: it for text in recipe.particles if (it := self.value(text)).ndim > 1}
+        lists = {text: it for text in recipe.particles if (it := self._computed(text)).ndim > 1}
         if recipe.particles and not lists:
             text = recipe.particles[0]
             raise DataError(f"{self._table.place}: data.inputs.particles: {text} has one value a "
                             "row, no list: move it to data.inputs.flat")  # fmt: skip
         if not lists:
-            return np.zeros(0, np.int64), np.zeros(self.count, np.int64)
+            return np.zeros(self.count, np.int64)
         first, *others = lists
-        number_R = np.asarray(ak.num(lists[first], axis=1), np.int64)
+        number_R = _lengths(lists[first])
         for text in others:
-            if not np.array_equal(ak.num(lists[text], axis=1), number_R):
+            if not np.array_equal(_lengths(lists[text]), number_R):
                 raise DataError(f"{self._table.place}: {first} and {text} have other numbers of "
                                 "constituents in the same row")  # fmt: skip
-        if number_R.max(initial=0) <= recipe.length:
-            return np.arange(number_R.sum()), number_R
-        row_N = np.repeat(np.arange(self.count), number_R)
-        order_N = np.arange(len(row_N))
-        if recipe.order:  # largest first, as files often have them
-            key_N = self._flattened(recipe.order, number_R)
-            if ((np.diff(key_N) > 0) & (np.diff(row_N) == 0)).any():
+        return number_R
+
+    def _constituents(self, number_R: NDArray[np.int64]) -> tuple[Any, NDArray, NDArray]:
+        """Which are taken, of all one after another (None: all); how many of each row are used,
+        and where they begin.
+        """
+        length, kept_R = self._recipe.length, np.minimum(number_R, self._recipe.length)
+        first_R = np.cumsum(number_R) - number_R
+        if self._recipe.order and number_R.max(initial=0) > length:
+            key_N = self._flattened(self._recipe.order, number_R)
+            if not _fall(key_N, first_R):  # largest first, as files often have them
+                row_N = np.repeat(np.arange(self.count), number_R)
                 order_N = np.lexsort((-key_N, row_N))
-        place_N = np.arange(len(row_N)) - np.repeat(np.cumsum(number_R) - number_R, number_R)
-        return order_N[place_N < recipe.length], number_R
+                place_N = np.arange(len(row_N)) - np.repeat(first_R, number_R)
+                return order_N[place_N < length], kept_R, np.cumsum(kept_R) - kept_R
+        return None, kept_R, first_R
 
     def _flattened(self, text: str, number_R: NDArray[np.int64]) -> NDArray:
         """The values of constituents, one after another."""
-        found = self.value(text)
+        found = self._computed(text)
         if found.ndim == 1:  # the row's own
             return np.repeat(self._numbers(found, text), number_R)
         if found.ndim > 2:
             raise DataError(
                 f"{self._table.place}: {text} has lists of lists; take an entry or a sum"
             )
-        if not np.array_equal(ak.num(found, axis=1), number_R):
+        if not np.array_equal(_lengths(found), number_R):
             raise DataError(f"{self._table.place}: {text} has another number of constituents than "
                             f"{self._recipe.particles[0]} in the same row")  # fmt: skip
-        return self._numbers(ak.flatten(found, axis=1), text)
+        content = found.content_N if isinstance(found, Jagged) else ak.flatten(found, axis=1)
+        return self._numbers(content, text)
 
     def _stacked(
-        self, texts: list[str], index_N: NDArray[np.int64], number_R: NDArray[np.int64]
+        self, texts: list[str], chosen_N: NDArray[np.int64] | None, number_R: NDArray[np.int64]
     ) -> NDArray[np.float32]:
-        whole = len(index_N) == number_R.sum()
-        stacked_FN = np.empty((len(texts), len(index_N)), np.float32)
-        for values_N, text in zip(stacked_FN, texts, strict=True):
-            found = self._flattened(text, number_R)
-            values_N[:] = found if whole else found[index_N]
-        return np.ascontiguousarray(self._cleaned(stacked_FN).T)
+        columns = [self._flattened(text, number_R) for text in texts]
+        total = number_R.sum() if chosen_N is None else len(chosen_N)
+        stacked_NF = np.empty((total, len(texts)), np.float32)
+        for start in range(0, total, BLOCK):
+            block = slice(start, min(start + BLOCK, total))
+            block_FN = np.empty((len(texts), block.stop - start), np.float32)
+            for values_N, column in zip(block_FN, columns, strict=True):
+                values_N[:] = column[block if chosen_N is None else chosen_N[block]]
+            for it in self._recipe.sentinels:
+                block_FN[block_FN == np.float32(it)] = np.nan
+            interleave(block_FN, stacked_NF[block])
+        return stacked_NF
 
     def _label(self) -> NDArray[np.int64]:
         recipe = self._recipe
@@ -253,3 +281,16 @@ class Rows:
         for text in self._recipe.event:
             mixed_R = mixed_R * np.uint64(0x9E3779B97F4A7C15) + self.flat(text).astype(np.uint64)
         return mixed_R
+
+
+def _lengths(lists: Any) -> NDArray[np.int64]:
+    if isinstance(lists, Jagged):
+        return lists.number_R
+    return np.asarray(ak.num(lists, axis=1), np.int64)
+
+
+def _fall(key_N: NDArray, first_R: NDArray[np.int64]) -> bool:
+    """Whether the values of each row fall."""
+    rise_N = key_N[1:] > key_N[:-1]
+    rise_N[first_R[(first_R > 0) & (first_R < len(key_N))] - 1] = False
+    return not rise_N.any()

@@ -7,18 +7,23 @@ coordinate, F feature, G feature of a row, C chunk.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.hep.rows import Columns
+from apps.hep.kernels import copy_lists
+from apps.hep.recipe import Recipe
+from apps.hep.rows import OF_CONSTITUENTS, Columns
 from apps.hep.survey import bins
 
 if TYPE_CHECKING:
     from apps.hep.data import HEPData
 
 LANES = 16  # with so many ranks, or a divisor of it, each reads its share of a streamed set only
+HELD = 0.4  # of the room, for the chunks in use; those that come next take as much
+OF_ROWS = {"label_B": np.int64, "weight_B": np.float64, "pt_B": np.float32, "mass_B": np.float32}
 Batch = dict[str, NDArray]
 
 
@@ -30,6 +35,7 @@ class HEPSamples:
         rows_C = data.survey["rows_CS"][:, splits].sum(1).astype(np.int64)
         self._first_C = np.cumsum(rows_C) - rows_C
         self._rows_C = rows_C
+        self._after: dict[int, int] = {}  # by chunk, the one that is asked for when it is done
 
     def __len__(self) -> int:
         return int(self._rows_C.sum())
@@ -42,16 +48,21 @@ class HEPSamples:
         """A shuffled order: of all rows where they fit into memory, else of as many chunks at a
         time as do.
         """
+        self._data.ahead.forget()
+        self._after = {}
         if self._is_small:
             return rng.permutation(len(self))
         chunks = rng.permutation(np.flatnonzero(self._rows_C))
         chunk_bytes = self._data.survey["nbytes"][0] / len(self._rows_C)
-        held = max(1, int(0.7 * self._data.room_bytes / chunk_bytes))
+        held = max(1, int(HELD * self._data.room_bytes / chunk_bytes))
         lanes = min(LANES, 1 << int(np.log2(min(held, len(chunks)))))
+        groups = [chunks[start : start + held].tolist() for start in range(0, len(chunks), held)]
+        for now, coming in pairwise(groups):  # by place, and so of the same lane
+            self._after |= dict(zip(now, coming, strict=False))
         dealt, left = [], [np.zeros(0, np.int64)] * lanes
-        for start in range(0, len(chunks), held):
+        for group in groups:
             for lane in range(lanes):  # every lanes-th row is of the same few chunks
-                mine = chunks[start : start + held][lane::lanes]
+                mine = group[lane::lanes]
                 rows = [self._first_C[it] + np.arange(self._rows_C[it]) for it in mine]
                 more = rng.permutation(np.concatenate([*rows, np.zeros(0, np.int64)]))
                 left[lane] = np.concatenate([left[lane], more])
@@ -71,56 +82,59 @@ class HEPSamples:
         float32, ``mask_BP`` bool, ``label_B`` int64, ``weight_B`` and ``factor_B``, by which it is
         multiplied in training, float64.
         """
-        index_B = np.asarray(indices)
+        index_B = np.asarray(indices, np.int64)
         chunk_B = np.searchsorted(self._first_C, index_B, side="right") - 1
-        parts = []
-        order = np.argsort(chunk_B, kind="stable")
+        padded = Padded(self._data.recipe, len(index_B))
+        about: Batch = {name: np.zeros(len(index_B), dtype) for name, dtype in OF_ROWS.items()}
+        about["factor_B"] = np.ones(len(index_B))
         for chunk in np.unique(chunk_B):
-            here = order[chunk_B[order] == chunk]
-            parts.append(self._rows(int(chunk), index_B[here] - self._first_C[chunk]))
-        back = np.argsort(order)
-        return {name: np.concatenate([it[name] for it in parts])[back] for name in parts[0]}
+            place_B = np.flatnonzero(chunk_B == chunk)
+            rows_B = index_B[place_B] - self._first_C[chunk]
+            found = self._data.decode(int(chunk), self._after.pop(int(chunk), None))
+            for columns in (found[it] for it in self._splits):
+                here_B = (rows_B >= 0) & (rows_B < len(columns.label_R))
+                self._put(padded, about, place_B[here_B], columns, rows_B[here_B])
+                rows_B -= len(columns.label_R)
+        return padded.batch() | about
 
-    def _rows(self, chunk: int, rows: NDArray) -> Batch:
-        found = self._data.decode(chunk)
-        if len(self._splits) == 1:
-            return padded(found[self._splits[0]], rows, self._data)
-        sizes = np.cumsum([len(found[it].label_R) for it in self._splits])
-        which = np.searchsorted(sizes, rows, side="right")
-        starts = [0, *sizes[:-1]]
-        batches = [
-            padded(found[self._splits[w]], rows[[i]] - starts[w], self._data)
-            for i, w in enumerate(which)
-        ]
-        return {name: np.concatenate([it[name] for it in batches]) for name in batches[0]}
-
-
-def padded(columns: Columns, rows_B: NDArray, data: HEPData) -> Batch:
-    """Rows as a batch, all of the same length."""
-    batch = pad(columns, rows_B, data.recipe.length if data.recipe.particles else 0)
-    label_B = columns.label_R[rows_B]
-    factor_B = data.factors_KH[label_B, bins(columns.spectra_RD[rows_B], data.edges)]
-    return batch | {
-        "label_B": label_B,
-        "weight_B": columns.weight_R[rows_B],
-        "factor_B": factor_B if data.edges else np.ones(len(rows_B)),
-        "pt_B": columns.pt_R[rows_B],
-        "mass_B": columns.mass_R[rows_B],
-    }
+    def _put(
+        self, padded: Padded, about: Batch, place_B: NDArray, columns: Columns, rows_B: NDArray
+    ) -> None:
+        padded.put(place_B, columns, rows_B)
+        for name in OF_ROWS:
+            about[name][place_B] = getattr(columns, name.replace("_B", "_R"))[rows_B]
+        if edges := self._data.edges:
+            bins_B = bins(columns.spectra_RD[rows_B], edges)
+            about["factor_B"][place_B] = self._data.factors_KH[columns.label_R[rows_B], bins_B]
 
 
-def pad(columns: Columns, rows_B: NDArray, length: int) -> Batch:
-    """What a network takes of some rows."""
-    number_B = columns.number_R[rows_B]
-    first_B = (np.cumsum(columns.number_R) - columns.number_R)[rows_B]
-    mask_BP = np.arange(length) < number_B[:, None]
-    index_N = np.repeat(first_B - (np.cumsum(number_B) - number_B), number_B)
-    index_N += np.arange(len(index_N))
-    batch: Batch = {"mask_BP": mask_BP, "flat_BG": columns.flat_RG[rows_B]}
-    for name in ("features_NF", "points_ND", "vectors_ND"):
-        values = getattr(columns, name)
-        batch[name.replace("_N", "_BP")] = filled = np.zeros(
-            (*mask_BP.shape, values.shape[1]), "f4"
-        )
-        filled[mask_BP] = values[index_N]
-    return batch
+class Padded:
+    """Rows as a network takes them, all of the same length, filled in part by part.
+
+    Args:
+        recipe: How long, and how many features.
+        rows: How many.
+    """
+
+    def __init__(self, recipe: Recipe, rows: int) -> None:
+        self._length = recipe.length if recipe.particles else 0
+        self._number_B = np.zeros(rows, np.int64)
+        widths = {"features_BPF": recipe.particles, "points_BPD": recipe.points}
+        widths |= {"vectors_BPD": recipe.vectors}
+        shapes = {name: (rows, self._length, len(of)) for name, of in widths.items()}
+        shapes["flat_BG"] = (rows, len(recipe.flat))
+        self._values = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+
+    def put(self, place_B: NDArray, columns: Columns, rows_B: NDArray) -> None:
+        """Takes over some rows, to some places."""
+        number_B, first_B = columns.number_R[rows_B], columns.first_R[rows_B]
+        self._number_B[place_B] = number_B
+        self._values["flat_BG"][place_B] = columns.flat_RG[rows_B]
+        for name in OF_CONSTITUENTS:
+            out_BPF = self._values[name.replace("_N", "_BP")]
+            out_MF = out_BPF.reshape(len(out_BPF) * self._length, out_BPF.shape[2])
+            copy_lists(getattr(columns, name), first_B, number_B, place_B * self._length, out_MF)
+
+    def batch(self) -> Batch:
+        """All of it, and where there is a constituent."""
+        return self._values | {"mask_BP": np.arange(self._length) < self._number_B[:, None]}

@@ -64,7 +64,7 @@ class Classification(Task):
         return Exportable(Scores(self).to("cpu"), inputs, "probability_BK", about)
 
     def _logits(self, batch: Mapping[str, Tensor]) -> Tensor:
-        return self(*(batch[name] for name in INPUTS))
+        return self(*trimmed([batch[name] for name in INPUTS]))
 
     def _sums(self, logits_BK: Tensor, batch: Mapping[str, Tensor], weight_B: Tensor) -> Tensor:
         loss_B = functional.cross_entropy(
@@ -134,10 +134,17 @@ class Classification(Task):
         count = len(batch["flat_BG"])
         found = [np.zeros((0, len(self.facts["classes"])), np.float32)]
         for start in range(0, count, rows):
-            inputs = (torch.from_numpy(batch[name][start : start + rows]) for name in INPUTS)
-            logits_BK = self(*(it.to(self.device) for it in inputs))
+            inputs = [torch.from_numpy(batch[name][start : start + rows]) for name in INPUTS]
+            logits_BK = self(*(it.to(self.device) for it in trimmed(inputs)))
             found.append(logits_BK.softmax(1).float().cpu().numpy())
         return np.concatenate(found)
+
+
+def trimmed(inputs: Sequence[Tensor]) -> list[Tensor]:
+    """The same without what only fills up all rows: attention takes the square of the length."""
+    *lists, flat_BG = inputs
+    length = max(int(lists[1].any(0).sum()), 1)
+    return [*(it[:, :length] for it in lists), flat_BG]
 
 
 class Scores(nn.Module):

@@ -4,7 +4,7 @@ biased by what pairs of momenta have in common.
 Attention goes through torch's fused kernels, which do not keep the matrix of weights. Layer
 normalisation stands where the published network has that of a batch.
 
-Suffixes: B batch, P constituent, C channel, H head.
+Suffixes: B batch, P constituent, T pair of them, C channel, H head.
 """
 
 from __future__ import annotations
@@ -68,7 +68,8 @@ class ParticleTransformer(nn.Module):
         open_BP = torch.zeros_like(hidden_BPC[..., 0])
         closed_BP = open_BP.masked_fill(~mask_BP, torch.finfo(open_BP.dtype).min / 2)
         closed_B11P = closed_BP[:, None, None]
-        bias_BHPP = self.pairs(in_common(vectors_BPD)).permute(0, 3, 1, 2) + closed_B11P
+        bias_BTH, pair_PP = self.pairs(in_common(vectors_BPD)), pair_of(mask_BP)
+        bias_BHPP = bias_BTH[:, pair_PP].permute(0, 3, 1, 2) + closed_B11P
         for block in self.blocks:
             hidden_BPC = block(hidden_BPC, hidden_BPC, bias_BHPP)
         token_B1C = self.token.expand(mask_BP.shape[0], -1, -1)
@@ -97,34 +98,46 @@ class Attention(nn.Module):
         shape = (*query.shape[:3], key.shape[2])
         bias_BHPP = bias_BHPP.expand(shape)
         found = functional.scaled_dot_product_attention(query, key, value, attn_mask=bias_BHPP)
-        hidden_BPC = hidden_BPC + self.out(found.transpose(1, 2).flatten(2))
+        joined_BPC = torch.cat(found.unbind(1), 2)  # a view would be of one kernel's strides
+        hidden_BPC = hidden_BPC + self.out(joined_BPC)
         return hidden_BPC + self.each(hidden_BPC)
 
     def _split(self, values_BPC: Tensor) -> Tensor:
         return values_BPC.unflatten(2, (self.heads, -1)).transpose(1, 2)
 
 
+def pair_of(mask_BP: Tensor) -> Tensor:
+    """The number of each pair in what :func:`in_common` gives, shape (P, P)."""
+    count = mask_BP.shape[1]
+    index_P = torch.arange(count, device=mask_BP.device)
+    low_PP = torch.minimum(index_P[:, None], index_P)
+    high_PP = torch.maximum(index_P[:, None], index_P)
+    return low_PP * (2 * count - low_PP + 1) // 2 + high_PP - low_PP
+
+
 def in_common(vectors_BPD: Tensor) -> Tensor:
-    """What two momenta have in common, shape (B, P, P, 4), scaled to about one: logarithms of
+    """What two momenta have in common, shape (B, T, 4), scaled to about one: logarithms of
     their distance, of the transverse momentum between them, of the softer one's share, and of
-    their squared mass.
+    their squared mass. Pairs are (0, 0), (0, 1), ..., (1, 1), ...: the other way round is the same.
     """
+    count = vectors_BPD.shape[1]
+    first_T, second_T = torch.triu_indices(count, count, device=vectors_BPD.device)
     px, py, pz, energy = vectors_BPD.unbind(2)
-    pt_BP = torch.hypot(px, py)
+    pt_BP = (px.square() + py.square()).sqrt()  # ONNX has no hypot
     rapidity_BP = 0.5 * torch.log(
         (energy + pz).clamp_min(SMALLEST) / (energy - pz).clamp_min(SMALLEST)
     )
     phi_BP = torch.atan2(py, px)
 
     def pair(values_BP: Tensor) -> tuple[Tensor, Tensor]:
-        return values_BP[:, :, None], values_BP[:, None]
+        return values_BP[:, first_T], values_BP[:, second_T]
 
     (y_1, y_2), (phi_1, phi_2), (pt_1, pt_2) = map(pair, (rapidity_BP, phi_BP, pt_BP))
     turn = torch.remainder(phi_1 - phi_2 + torch.pi, 2 * torch.pi) - torch.pi
     distance = ((y_1 - y_2).square() + turn.square()).clamp_min(SMALLEST**2).sqrt()
     softer = torch.minimum(pt_1, pt_2)
     share = softer / (pt_1 + pt_2).clamp_min(SMALLEST)
-    total = vectors_BPD[:, :, None] + vectors_BPD[:, None]
+    total = vectors_BPD[:, first_T] + vectors_BPD[:, second_T]
     squared = total[..., 3].square() - total[..., :3].square().sum(-1)
     found = torch.stack([distance, softer * distance, share, squared], -1)
     found = found.clamp_min(SMALLEST).log()

@@ -34,7 +34,8 @@ from scadl_core.workflow.task import Task
 TINY = ("debug=tiny", "trainer.accelerator=cpu")
 WORDS = (
     *(f"data.{word}" for word in ("path", "inputs", "target", "split", "weight")),
-    *("model", "optimizer", "memory", "solver", "trainer", "seed", "run.dir", "input", "output"),
+    *("model", "optimizer", "memory", "comm", "solver", "trainer", "seed"),
+    *("run.dir", "input", "output"),
 )
 IN_ALL = (
     "train/seconds",

@@ -1,52 +1,19 @@
-"""What becomes of files: inputs, labels, weights, splits, batches; the cases that users report."""
+"""What becomes of files: inputs, labels, weights, splits; the cases that users report."""
 
 from __future__ import annotations
 
-import collections
-import pickle
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import awkward as ak
-import h5py
 import numpy as np
 import pytest
 import uproot
 
-from apps.hep.data import HEPData
 from apps.hep.rows import Rows
-from apps.hep.sample import write_sample
-from apps.hep.tables import cut
-from scadl_core.comm import World
-from scadl_core.errors import ConfigError, DataError, ScadlError
-from scadl_core.workflow.loaders import Loaders
-
-FLAT: dict[str, Any] = {"inputs": ["x", "y"], "target": "label", "classes": ["no", "yes"]}
-SPLIT = {"val": 0.2, "test": 0.2}
-
-
-def write(path: Path, tree: str = "tree", **columns: Any) -> Path:
-    with uproot.recreate(path) as file:
-        file.mktree(tree, {name: it.type.content if isinstance(it, ak.Array) else it.dtype
-                           for name, it in columns.items()}).extend(columns)  # fmt: skip
-    return path
-
-
-def table(count: int = 400, seed: int = 0) -> dict[str, Any]:
-    rng = np.random.default_rng(seed)
-    label = rng.integers(0, 2, count).astype(np.int32)
-    columns = {"x": rng.normal(label, 1), "y": rng.normal(size=count), "label": label}
-    return columns | {"event": np.arange(count) + 1000 * seed}
-
-
-def make(path: Path, **other: Any) -> HEPData:
-    return HEPData(path, **{**FLAT, "split": SPLIT, **other})
-
-
-def everything(data: HEPData, split: str = "all") -> dict[str, np.ndarray]:
-    samples = data.samples(split)
-    return samples.batch(range(len(samples)))
+from scadl_core.errors import DataError
+from tests.apps.hep.made import SPLIT, everything, make, table, write
 
 
 def test_inputs_are_the_formulas_of_every_constituent(jetclass: Any, jets: Path) -> None:
@@ -124,67 +91,6 @@ def test_constituents_in_another_order_are_the_same(
         np.testing.assert_array_equal(values, everything(other, "test")[name])
 
 
-@pytest.mark.parametrize(("bounds", "rows", "most"), [([0, 100], 100, 7), ([0, 3, 9, 20], 20, 10)])
-def test_chunks_cover_every_row_once(bounds: list[int], rows: int, most: int) -> None:
-    chunks = cut(bounds, rows, most)
-    covered = [row for start, stop in chunks for row in range(start, stop)]
-    assert covered == list(range(rows))
-    assert max(stop - start for start, stop in chunks) <= 2 * most
-
-
-@pytest.mark.parametrize("rows", [0, 1])
-def test_chunks_of_little(rows: int) -> None:
-    assert cut([0], rows, 10) == [(0, 1)] * rows
-
-
-def test_a_shuffled_order_has_every_row_once_and_reads_in_turn(jetclass: Any) -> None:
-    """In memory for a few chunks only: the same rows, each chunk decoded about once an epoch."""
-    whole, streamed = jetclass(), jetclass(chunk_rows=20, cache_GiB=2e-4)
-    assert not streamed.samples("train")._is_small
-    samples = streamed.samples("train")
-    order = samples.order(np.random.default_rng(0))
-    assert sorted(order.tolist()) == list(range(len(samples)))
-    again = samples.order(np.random.default_rng(0))
-    np.testing.assert_array_equal(order, again)
-    decoded: list[int] = []
-    inner = streamed._read
-    streamed._read = lambda chunk: decoded.append(chunk) or inner(chunk)  # type: ignore[method-assign]
-    found = [samples.batch(order[start : start + 32]) for start in range(0, len(order), 32)]
-    labels = np.concatenate([it["label_B"] for it in found])
-    assert len(decoded) <= 1.5 * len(streamed.chunks)
-    expected = collections.Counter(everything(whole, "train")["label_B"].tolist())
-    assert collections.Counter(labels.tolist()) == expected
-    mixed = np.mean([len(set(it["label_B"].tolist())) for it in found])
-    assert mixed > 2, "batches are of several files"
-
-
-def test_a_rank_reads_its_share_of_a_streamed_set(jetclass: Any) -> None:
-    data = jetclass(chunk_rows=5, cache_GiB=5e-4)
-    assert not data.samples("train")._is_small
-    order = data.samples("train").order(np.random.default_rng(0))
-    first = data.samples("train")._first_C
-    chunk = np.searchsorted(first, order, side="right") - 1
-    shares = [set(chunk[: len(chunk) // 2 // 16 * 16][rank::4].tolist()) for rank in range(4)]
-    overlap = sum(len(a & b) for n, a in enumerate(shares) for b in shares[n + 1 :])
-    assert overlap == 0
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_loaders_give_the_same_whatever_workers_and_ranks(jetclass: Any, workers: int) -> None:
-    data = jetclass()
-    batches = []
-    for rank in range(2):
-        world = World(rank=rank, size=2)
-        loader = Loaders(64, workers, 5, world).training(data.samples("train"))
-        loader.batch_sampler.set_epoch(3)
-        batches.append([it["weight_B"].numpy() for it in loader])
-    alone = Loaders(64, 0, 5, World()).training(data.samples("train"))
-    alone.batch_sampler.set_epoch(3)
-    for whole, *parts in zip((it["weight_B"].numpy() for it in alone), *batches, strict=True):
-        np.testing.assert_array_equal(whole[0::2], parts[0])
-        np.testing.assert_array_equal(whole[1::2], parts[1])
-
-
 def test_rows_of_one_event_are_never_parted_and_folds_cover_all(shared_data: Path) -> None:
     path = shared_data / "hep" / "nano_tt_v12.root"
     settings = {"rows": "Jet", "inputs": ["Jet_pt"], "target": ["Jet_pt<20", "Jet_pt>=20"]}
@@ -251,23 +157,6 @@ def test_constituents_by_reference_are_those_of_the_links(shared_data: Path) -> 
     np.testing.assert_array_equal(columns.features_NF[:, 0], np.float32(list(chain(*expected))))
 
 
-def test_reweighting_makes_the_spectrum_of_each_class_flat(tmp_path: Path) -> None:
-    columns = table(4000)
-    columns["pt"] = np.random.default_rng(1).exponential(100, 4000)
-    edges = [0, 50, 100, 150, 200, 1000]
-    reweight = {"by": ["pt"], "bins": [edges], "most": 100}
-    data = make(write(tmp_path / "a.root", **columns), reweight=reweight, monitor={"pt": "pt"})
-    found = everything(data, "train")
-    weight = found["weight_B"] * found["factor_B"]
-    for label in (0, 1):
-        of = found["label_B"] == label
-        heights, _ = np.histogram(found["pt_B"][of], edges, weights=weight[of])
-        np.testing.assert_allclose(heights, heights.mean(), rtol=1e-6)
-    totals = [weight[found["label_B"] == label].sum() for label in (0, 1)]
-    assert totals[0] == pytest.approx(totals[1])
-    assert np.all(everything(make(tmp_path / "a.root"), "train")["factor_B"] == 1)
-
-
 def test_a_weight_may_be_missing_in_data_but_no_input(tmp_path: Path) -> None:
     simulated = table(seed=1) | {"weight": np.full(400, -2.0)}
     write(tmp_path / "simulated.root", **simulated)
@@ -307,182 +196,6 @@ def test_types_that_differ_are_reported_and_read(tmp_path: Path) -> None:
     assert set(everything(data)["label_B"].tolist()) == {0, 1}
 
 
-def test_top_tagging_as_pandas_writes_it(tmp_path: Path) -> None:
-    """The layout of its HDF5, made by hand: no pickle is run to read the names of columns."""
-    rng, rows, most = np.random.default_rng(0), 50, 6
-    number = rng.integers(1, most + 1, rows)
-    lists = {name: rng.normal(size=(rows, most)).astype("f4") for name in ("E", "PX", "PY", "PZ")}
-    for values in lists.values():
-        values[np.arange(most) >= number[:, None]] = 0
-    names = [f"{name}_{n}" for n in range(most) for name in lists]
-    block = np.stack([lists[name.split("_")[0]][:, int(name.split("_")[1])] for name in names], 1)
-    with h5py.File(tmp_path / "test.h5", "w") as file:
-        dtype = [
-            ("index", "i8"),
-            ("values_block_0", "f4", (len(names),)),
-            ("values_block_1", "i8", (1,)),
-        ]
-        records = np.zeros(rows, dtype)
-        records["values_block_0"], label = block, rng.integers(0, 2, rows)
-        records["values_block_1"] = label[:, None]
-        stored = file.create_dataset("table/table", data=records)
-        stored.attrs["values_block_0_kind"] = np.bytes_(pickle.dumps(names, 0))
-        stored.attrs["values_block_1_kind"] = np.bytes_(pickle.dumps(["is_signal_new"], 0))
-    data = make(
-        tmp_path / "test.h5", inputs={"particles": ["pt(PX, PY)", "E"]}, target="is_signal_new",
-        constituents={"length": 4}, split={"val": 0.2, "test": 0.2},
-    )  # fmt: skip
-    columns = Rows(data.recipe, data.tables[0], 0, rows).columns()
-    np.testing.assert_array_equal(columns.number_R, np.minimum(number, 4))
-    np.testing.assert_array_equal(columns.label_R, label)
-    kept = np.arange(most) < np.minimum(number, 4)[:, None]
-    np.testing.assert_array_equal(columns.features_NF[:, 1], lists["E"][kept])
-
-
-def test_parquet_with_nulls(tmp_path: Path) -> None:
-    columns = table(60)
-    x = ak.from_iter([None if n % 7 == 0 else float(v) for n, v in enumerate(columns["x"])])
-    lists = ak.from_iter([[1.0, 2.0], None, []] * 20)
-    array = ak.zip({**columns, "x": x, "parts": lists}, depth_limit=1)
-    ak.to_parquet(array, tmp_path / "a.parquet", row_group_size=16)
-    data = make(tmp_path / "a.parquet", inputs={"flat": ["x"], "particles": ["parts"]})
-    assert len(data.tables[0].bounds) == 5
-    columns_ = Rows(data.recipe, data.tables[0], 10, 50).columns()
-    expected = [np.nan if n % 7 == 0 else np.float32(columns["x"][n]) for n in range(10, 50)]
-    np.testing.assert_array_equal(columns_.flat_RG[:, 0], expected)
-    assert columns_.number_R.tolist() == [[2, 0, 0][n % 3] for n in range(10, 50)]
-
-
-def bad(tmp_path: Path, case: str) -> None:
-    columns = table()
-    if case == "one_hot":
-        target = ["label >= 0", "label == 1"]
-        make(write(tmp_path / "a.root", **columns), target=target).facts()
-    if case == "selection":
-        make(write(tmp_path / "a.root", **columns), selection="x > 1e9").facts()
-    if case == "labels":
-        make(write(tmp_path / "a.root", **columns), target=["label==7", "label==8"]).facts()
-    if case == "number":
-        write(tmp_path / "a.root", **columns | {"label": columns["label"] * 5})
-        make(tmp_path / "a.root").facts()
-    if case == "sentinel":
-        make(write(tmp_path / "a.root", **columns | {"y": np.full(400, -999.0)})).facts()
-    if case == "missing":
-        make(write(tmp_path / "a.root", **columns | {"y": np.full(400, np.nan)})).facts()
-    if case == "weight":
-        write(tmp_path / "a.root", **columns | {"w": np.where(columns["x"] > 2, np.nan, 1.0)})
-        make(tmp_path / "a.root", weight="w").facts()
-    if case in ("jagged", "numbers", "flat"):
-        lists = ak.unflatten(np.arange(800.0), np.full(400, 2))
-        uneven = ak.unflatten(np.arange(800.0), np.tile([1, 3], 200))
-        write(tmp_path / "a.root", **columns, parts=lists, others=uneven)
-        inputs = {"jagged": ["x", "parts"], "numbers": {"particles": ["parts", "others"]}}
-        make(tmp_path / "a.root", inputs=inputs.get(case, {"particles": ["x"]})).facts()
-    if case == "truncated":
-        path = write(tmp_path / "a.root", **table(20_000))
-        path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
-        make(path).facts()
-    if case == "text":
-        (tmp_path / "a.root").write_text("not ROOT at all")
-        make(tmp_path / "a.root").facts()
-    if case == "schemas":
-        write(tmp_path / "a.root", **columns)
-        write(
-            tmp_path / "b.root",
-            **columns | {"x": ak.unflatten(np.arange(400.0), np.ones(400, int))},
-        )
-        make(tmp_path).facts()
-    if case == "trees":
-        with uproot.recreate(tmp_path / "a.root") as file:
-            file["one"], file["two"] = columns, columns
-        make(tmp_path / "a.root").facts()
-    if case == "tree":
-        make(write(tmp_path / "a.root", **columns), tree="tre").facts()
-    if case == "empty":
-        make(write(tmp_path / "a.root", **{n: it[:0] for n, it in columns.items()})).facts()
-    if case == "itself":
-        derived = {"a": "b + 1", "b": "a + 1"}
-        make(write(tmp_path / "a.root", **columns), derived=derived, inputs=["a"])
-
-
-@pytest.mark.parametrize(
-    ("case", "said"),
-    [
-        (
-            "one_hot",
-            r"a.root: tree: row \d+ is labelled no and yes; data.target must be true for one",
-        ),
-        ("selection", r"a.root: tree: data.selection=x > 1e9 passes none of 400 rows"),
-        ("labels", r"a.root: tree: data.target is true of none of 400 rows"),
-        (
-            "number",
-            r"a.root: tree: data.target=label has the values 5, but data.classes are numbers 0 to",
-        ),
-        (
-            "sentinel",
-            r"data.inputs: y is -999, a sentinel, everywhere in the training split .*leave it",
-        ),
-        ("missing", r"data.inputs: y is missing everywhere in the training split"),
-        ("weight", r"a.root: tree: data.weight=w is nan in row \d+"),
-        (
-            "jagged",
-            r"a.root: tree: data.inputs.flat: parts has a list a row where one number is needed",
-        ),
-        ("numbers", r"a.root: tree: parts and others have other numbers of constituents"),
-        (
-            "flat",
-            r"a.root: tree: data.inputs.particles: x has one value a row, no list: move it to",
-        ),
-        ("truncated", r"a.root.*cannot be read \(.*cut short, damaged or of another format"),
-        ("text", r"a.root: cannot be read \(.*cut short, damaged or of another format"),
-        (
-            "schemas",
-            r"b.root: tree: data.inputs.flat: x has a list a row where one number is needed",
-        ),
-        (
-            "trees",
-            r"a.root: holds several trees: one \(400 rows\), two \(400 rows\); choose with data.tr",
-        ),
-        ("tree", r"a.root: has no tree 'tre'; did you mean 'tree'"),
-        ("empty", r"a.root: tree: no rows; give data.path files that have some"),
-        ("itself", r"data.derived.\w is defined by itself"),
-    ],
-)
-def test_bad_input_is_one_message(tmp_path: Path, case: str, said: str) -> None:
-    with pytest.raises(ScadlError, match=said) as refused:
-        bad(tmp_path, case)
-    assert "\n" not in str(refused.value)
-
-
-@pytest.mark.parametrize(
-    ("other", "said"),
-    [
-        ({"classes": ["one"]}, "data.classes"),
-        ({"classes": ["a", "a"]}, "all different"),
-        ({"target": ["label"], "classes": ["a", "b"]}, "1 conditions for 2 data.classes"),
-        ({"inputs": {"partciles": ["x"]}}, "data.inputs: partciles is unknown"),
-        ({"inputs": []}, "data.inputs"),
-        ({"constituents": {"lenght": 5}}, "data.constituents.lenght is unknown"),
-        ({"split": {"by": "magic"}}, "data.split.by=magic"),
-        ({"split": {"vla": 0.1}}, "data.split.vla is unknown; did you mean 'val'"),
-        ({"split": {"val": 0.6, "test": 0.5}}, "must be shares"),
-        ({"split": {"by": "event"}}, "data.split.event"),
-        ({"standardise": "quantile"}, "did you mean 'quantiles'"),
-        ({"reweight": {"by": ["x"], "bins": [[2, 1]]}}, "rising edges"),
-        ({"links": {"P": {"object": "a"}}}, "data.links.P: expected"),
-        ({"rows": "Jet"}, "data.rows=Jet: no input is of it"),
-        ({"inputs": ["lgo(x)"]}, "data.inputs.flat: 'lgo.x.'.*did you mean 'log'"),
-        ({"selection": "x.__class__"}, "data.selection: .*not allowed"),
-    ],
-)
-def test_settings_that_do_not_fit_together(
-    tmp_path: Path, other: dict[str, Any], said: str
-) -> None:
-    path = write(tmp_path / "a.root", **table(50))
-    with pytest.raises(ConfigError, match=said):
-        make(path, **other).facts()
-
-
 def test_statistics_are_kept_until_something_changes(tmp_path: Path) -> None:
     path = write(tmp_path / "a.root", **table())
     one = make(path, statistics=str(tmp_path / "kept"))
@@ -492,15 +205,3 @@ def test_statistics_are_kept_until_something_changes(tmp_path: Path) -> None:
     assert again.facts() == first
     write(path, **table(seed=9))
     assert make(path, statistics=str(tmp_path / "kept")).facts() != first
-
-
-def test_the_sample_depends_on_its_seed_alone(tmp_path: Path) -> None:
-    for name, seed in (("a", 0), ("b", 0), ("c", 1)):
-        write_sample(tmp_path / name, 40, 8, classes=("QCD", "Tbqq"), seed=seed)
-    found = [uproot.open(tmp_path / name / "train" / "TTBar_000.root")["tree"]["jet_pt"].array()
-             for name in "abc"]  # fmt: skip
-    assert ak.array_equal(found[0], found[1])
-    assert not ak.array_equal(found[0], found[2])
-    for name, said in (("classes", "did you mean 'Hbb'"), ("format", "there is: rntuple, ttree")):
-        with pytest.raises(ConfigError, match=said):
-            write_sample(tmp_path / "d", **{name: ["Hbbb"] if name == "classes" else "csv"})

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from apps.hep.expressions import Expression
 from apps.hep.functions import FUNCTIONS, deltaphi
+from apps.hep.jagged import awkward, compact
 from scadl_core.errors import ConfigError, DataError
 
 VALUES = {
@@ -28,7 +29,8 @@ nan = float("nan")
 
 
 def value(text: str):
-    return ak.to_list(Expression(text, "data.derived.z")(VALUES.__getitem__, PLACES))
+    found = Expression(text, "data.derived.z")(lambda name: compact(VALUES[name]), PLACES)
+    return ak.to_list(awkward(found))
 
 
 @pytest.mark.parametrize(

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import combinations_with_replacement
+
 import pytest
 import torch
 
 from apps.hep.model import DeepSets, ParticleNet, ParticleTransformer
 from apps.hep.particlenet import nearest
-from apps.hep.transformer import in_common
+from apps.hep.transformer import in_common, pair_of
 from scadl_core.errors import ConfigError
 
 SIZES = {"num_particles": 5, "num_flat": 3, "num_points": 2, "num_vectors": 4, "num_classes": 4}
@@ -89,11 +91,21 @@ def test_pairs_of_momenta() -> None:
     """Two photons back to back in the transverse plane: their mass is the sum of energies."""
     vectors = torch.tensor([[[3.0, 0, 0, 3], [-5.0, 0, 0, 5]]], dtype=torch.float64)
     centre, width = torch.tensor([-1.5, 0, -2, 2.0]), torch.tensor([1.5, 2, 1.5, 3.0])
-    found = (in_common(vectors)[0, 0, 1] * width + centre).exp()
+    pair = int(pair_of(torch.ones(1, 2))[1, 0])
+    found = (in_common(vectors)[0, pair] * width + centre).exp()
     expected = [torch.pi, 3 * torch.pi, 3 / 8, 4 * 3 * 5]
     torch.testing.assert_close(
         found, torch.tensor(expected, dtype=torch.float64), rtol=1e-5, atol=0
     )
+
+
+@pytest.mark.parametrize("count", [0, 1, 2, 7])
+def test_every_pair_has_its_number(count: int) -> None:
+    expected = torch.zeros(count, count, dtype=torch.int64)
+    pairs = combinations_with_replacement(range(count), 2)
+    for number, (first, second) in enumerate(pairs):
+        expected[first, second] = expected[second, first] = number
+    torch.testing.assert_close(pair_of(torch.ones(1, count)), expected)
 
 
 @pytest.mark.parametrize(

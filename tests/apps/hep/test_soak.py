@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -24,39 +25,51 @@ GIBIBYTES, JETS_A_GIBIBYTE = 5, 580_000
 LIMIT_BYTES = 2 * 2**30
 
 
-def stream(folder: str) -> dict[str, float]:
-    """Reads all training jets of a folder once: by a plain loop, then as a run does.
+def plain_loop(source: HEPData) -> int:
+    """Jets that `uproot` gives of the same branches, in one thread."""
+    names = sorted(source.recipe.branches(source.tables[0]))
+    files = [f"{file}:tree" for file in source.files() if file.parent.name == "train"]
+    return sum(len(arrays) for arrays in uproot.iterate(files, names, step_size=4096))
+
+
+def seconds(function: Callable[[], int]) -> tuple[int, float, float]:
+    """What it gives, and its seconds: of the clock, and of all processors."""
+    began = time.perf_counter(), time.process_time()
+    found = function()
+    return found, time.perf_counter() - began[0], time.process_time() - began[1]
+
+
+def stream(folder: str, cache_GiB: float = 0.4) -> dict[str, float]:
+    """Reads all training jets of a folder once: by a plain loop, as a run does, by the loop again.
+
+    A run has one thread that reads and computes, and one that makes batches.
 
     Returns:
-        Processor seconds of both, bytes of the files, and the most memory held, in bytes.
+        Seconds a million jets of both, by the clock and of the processors; the size of the files
+        and the most memory held, in bytes.
     """
-    words = [f"data.path={folder}", "data.cache_GiB=0.4", "data.statistics=null"]
+    words = [f"data.path={folder}", f"data.cache_GiB={cache_GiB}", "data.statistics=null"]
     source = make_source(resolve(compose_run(find_app("hep"), words)), World())
     assert isinstance(source, HEPData)
-    names = sorted(source.recipe.branches(source.tables[0]))
-    files = [file for file in source.files() if file.parent.name == "train"]
-    began = time.process_time()
-    plain = 0
-    for file in files:
-        with uproot.open(file) as opened:
-            for arrays in opened["tree"].iterate(names, step_size=4096):
-                plain += len(arrays)
-    middle = time.process_time()
-    samples = source.samples("train")
-    survey = time.process_time() - middle
+    before = seconds(lambda: plain_loop(source))
+    survey = seconds(lambda: int(source.survey["rows_CS"].sum()))
+    samples, rest = source.samples("train"), source.samples("val")
+    assert not samples._is_small
     loader = Loaders(512, 0, 0, World()).training(samples)
-    middle = time.process_time()
-    ours = sum(len(batch["label_B"]) for batch in loader)
-    end = time.process_time()
-    assert ours > 0.85 * plain  # a tenth is validation, and of the training none is left out
-    share = plain / (ours + len(source.samples("val")))
+    ours = seconds(lambda: sum(len(batch["label_B"]) for batch in loader))
+    after = seconds(lambda: plain_loop(source))
+    assert ours[0] > len(samples) - 512  # but for the last, smaller batch
+    jets = ours[0] * (1 + len(rest) / len(samples))  # validation's lie between, and are read too
     peak = int(next(line.split()[1] for line in Path("/proc/self/status").read_text().splitlines()
                     if line.startswith("VmHWM"))) * 1024  # fmt: skip
-    return {
-        "plain_seconds": middle - survey - began, "survey_seconds": survey,
-        "stream_seconds": (end - middle) * share, "peak_bytes": peak, "jets": plain,
-        "file_bytes": sum(file.stat().st_size for file in files),
-    }  # fmt: skip
+    found: dict[str, float] = {"jets": before[0], "peak_bytes": peak, "survey_seconds": survey[1]}
+    for number, kind in ((1, "clock"), (2, "processor")):
+        plain = (before[number] + after[number]) / 2 / before[0]
+        mine = ours[number] / jets
+        found |= {f"plain_us_{kind}": plain * 1e6, f"stream_us_{kind}": mine * 1e6}
+        found[f"throughput_{kind}"] = plain / mine
+    files = [file for file in source.files() if file.parent.name == "train"]
+    return found | {"file_bytes": sum(file.stat().st_size for file in files)}
 
 
 def measure(folder: Path, gibibytes: float) -> dict[str, float]:
@@ -76,7 +89,8 @@ def test_five_gibibytes_stream_in_two_of_memory(tmp_path: Path) -> None:
     print(found)
     assert found["file_bytes"] > 0.95 * GIBIBYTES * 2**30
     assert found["peak_bytes"] < LIMIT_BYTES
-    assert found["stream_seconds"] < found["plain_seconds"] / 0.7
+    assert found["throughput_clock"] > 0.7
+    assert found["throughput_processor"] > 0.7
 
 
 @pytest.mark.soak
