@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
+from torch import Tensor, nn
 
 from apps.climate.losses import SegmentationLoss, class_weights
 from apps.climate.metrics import (
@@ -22,6 +22,7 @@ from apps.climate.metrics import (
     detection_scores,
     scores,
 )
+from scadl_core.workflow.contracts import Exportable
 from scadl_core.workflow.task import Task
 from scadl_core.workflow.tiles import Tiles
 
@@ -57,8 +58,23 @@ class Segmentation(Task):
         return self.network(self._scaled(image_BCHW))
 
     def _scaled(self, image_CHW: Tensor) -> Tensor:
-        scaled_CHW = (image_CHW - self.mean_C[:, None, None]) / self.std_C[:, None, None]
-        return scaled_CHW.nan_to_num(0.0)
+        return scaled(image_CHW, self.mean_C, self.std_C)
+
+    def exportable(self) -> Exportable:
+        """From maps as the files have them to probabilities, for the grid of the training."""
+        facts = self.facts
+        rows_H, columns_W = np.asarray(facts["latitude"]), np.asarray(facts["longitude"])
+        image_BCHW = torch.zeros(2, len(facts["inputs"]), len(rows_H), columns_W.shape[-1])
+        about = {
+            "channels": dict(zip(facts["inputs"], facts["units"], strict=True)),
+            "classes": facts["classes"],
+            "missing": "NaN",
+            "latitude": [float(rows_H.min()), float(rows_H.max())],
+            "longitude": [float(columns_W.min()), float(columns_W.max())],
+            "order": "rows from south to north, columns from west to east, of the training's grid",
+        }
+        return Exportable(_Scores(self).to("cpu"), {"image_BCHW": image_BCHW},
+                          "probability_BKHW", about)  # fmt: skip
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
         """The loss of the global batch: its numerators and denominators are summed over ranks."""
@@ -135,6 +151,24 @@ class Segmentation(Task):
             probability_KHW[:, rows, columns] = logits_KHW.softmax(0).float().cpu()
         self.network.periodic = trained
         return probability_KHW
+
+
+class _Scores(nn.Module):
+    """From maps in physical units to probabilities, for other programs."""
+
+    def __init__(self, task: Segmentation) -> None:
+        super().__init__()
+        self.network = task.network
+        self.register_buffer("mean_C", task.mean_C)
+        self.register_buffer("std_C", task.std_C)
+
+    def forward(self, image_BCHW: Tensor) -> Tensor:
+        return self.network(scaled(image_BCHW, self.mean_C, self.std_C)).softmax(1)
+
+
+def scaled(image_CHW: Tensor, mean_C: Tensor, std_C: Tensor) -> Tensor:
+    """Standardised channels; what is missing is at the mean."""
+    return ((image_CHW - mean_C[:, None, None]) / std_C[:, None, None]).nan_to_num(0.0)
 
 
 def _weights(facts: dict[str, Any], how: str | Sequence[float]) -> list[float]:

@@ -15,9 +15,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional
 
+from apps.graphs.exported import exportable
 from apps.graphs.metrics import probabilities, scores
 from apps.graphs.smooth import smoothed
 from scadl_core.errors import ConfigError, nearest
+from scadl_core.workflow.contracts import Exportable
 from scadl_core.workflow.task import Task
 
 CHOSEN_BY = {"classes": "accuracy", "multilabel": "f1_micro", "regression": "r2"}
@@ -79,6 +81,10 @@ class NodeTask(Task):
             x_NF = batch.x / self.rms_K[0]
             logits_NC = self.network(x_NF, batch.edge_index, edge_weight=batch.edge_weight)
         return logits_NC[batch.place]
+
+    def exportable(self) -> Exportable:
+        """A graph in, what is said of its nodes out."""
+        return exportable(self)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
         """The loss of the global batch: its numerator and denominator are summed over ranks."""

@@ -156,8 +156,12 @@ class Scores(nn.Module):
         self.register_buffer("standard_particles", task.standard_particles)
         self.register_buffer("standard_flat", task.standard_flat)
 
-    def forward(self, *inputs: Tensor) -> Tensor:
+    def forward(
+        self, features_BPF: Tensor, mask_BP: Tensor, points_BPD: Tensor, vectors_BPD: Tensor,
+        flat_BG: Tensor,
+    ) -> Tensor:  # fmt: skip
         """Shape (B, K), of inputs in the order of ``INPUTS``."""
+        inputs = (features_BPF, mask_BP, points_BPD, vectors_BPD, flat_BG)
         return logits(self.network, self.standard_particles, self.standard_flat, inputs).softmax(1)
 
 

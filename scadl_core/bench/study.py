@@ -22,12 +22,12 @@ from matplotlib.figure import Figure
 from omegaconf import DictConfig
 from rich.console import Console
 from rich.table import Table
-from scipy import stats
 
 from scadl_core.bench.cases import PEERS, StudyMemory, measured
 from scadl_core.comm import World
 from scadl_core.config.build import build
 from scadl_core.files import write_json, write_text
+from scadl_core.record.intervals import interval
 from scadl_core.workflow.pipeline import make_source, make_task, resolve
 
 MARGIN = 0.02  # of the score: what DESIGN.md takes for the same
@@ -171,17 +171,6 @@ def _line(case: str, runs: dict[int, Any], base: dict[int, Any]) -> Line:
 
 def _best(scores: list[float]) -> float:
     return max((s for s in scores if math.isfinite(s)), default=0.0)
-
-
-def interval(values: Any) -> tuple[float, float, float]:
-    """Mean and 95 % interval; infinite for a single value."""
-    mean = float(np.mean(values))
-    if len(values) < 2:
-        return mean, -math.inf, math.inf
-    if np.ptp(values) == 0:
-        return mean, mean, mean
-    half = stats.t.ppf(0.975, len(values) - 1) * float(np.std(values, ddof=1)) / len(values) ** 0.5
-    return mean, mean - half, mean + half
 
 
 def falls_at(found: list[Line], prefix: str, suffix: str = "") -> str:

@@ -31,6 +31,9 @@ _USAGE = """usage: scadl VERB [APP] [key=value ...]
   scadl check APP data.path=... [...]      look into your files; writes the configuration that
   trains on them
   scadl config APP [key=value ...]         what would run, checked, without running it
+  scadl compare DIR ... [--out FILE]       finished runs on one page: scores with intervals over
+  seeds, time, memory, bytes, what was configured differently
+  scadl new NAME --from APP                a pipeline of your own, begun as a copy
   scadl rerun DIR                          a run again from its folder; shows what came out
   differently
   scadl bench NAME [--quick] [--out DIR]   compress, memory: this package beside its peers

@@ -18,8 +18,8 @@ if TYPE_CHECKING:  # what a verb needs is imported when it is called
     from scadl_core.record.runfolder import RunFolder
 
 __all__ = [
-    *("bench", "check", "config", "doctor", "evaluate", "export", "list_", "predict", "rerun"),
-    *("study", "train"),
+    *("bench", "check", "compare", "config", "doctor", "evaluate", "export", "list_", "new"),
+    *("predict", "rerun", "study", "train"),
 ]
 
 
@@ -109,6 +109,22 @@ def check(words: list[str]) -> int:
     keys = {override.key_or_group for override in given.parsed} - {"data.path"}
     wanted = any(key.startswith("data.") for key in keys)  # else the page is what was asked for
     return 2 if wanted and not usable else 0
+
+
+def compare(words: list[str]) -> int:
+    """Finished runs side by side."""
+    from scadl_core.cli.compare import compare as run
+
+    run(words, _console())
+    return 0
+
+
+def new(words: list[str]) -> int:
+    """A pipeline of the user's own."""
+    from scadl_core.cli.new import new as run
+
+    run(words, _console())
+    return 0
 
 
 def config(words: list[str]) -> int:

@@ -8,12 +8,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import yaml
 from jinja2 import Environment, PackageLoader
 
 from scadl_core.files import write_text
 from scadl_core.record.datareport import DataReport, Table
 
 _FILES_SHOWN = 20
+_PARTS = ("Summary", "Scorecard", "Figures", "Data", "Accounts", "How to use and repeat it",
+          "Configuration", "Provenance")  # fmt: skip
+_ERRORS = ("loss", "ece", "mae", "mse", "rmse", "sam", "ergas", "mass_js")  # of which less is more
+_ACCOUNTS = ("train/", "memory/", "comm/", "solver/")
 
 
 def write_report(
@@ -39,12 +44,15 @@ def write_report(
         provenance: What goes into ``provenance.json``.
         tables: What else there is to tell of the training.
     """
-    loader = PackageLoader("scadl_core.record", ".")
-    template = Environment(loader=loader, autoescape=True).get_template("report.html.j2")
     shown = dict(list(provenance["data"].items())[:_FILES_SHOWN])
     if len(shown) < len(provenance["data"]):
         shown["..."] = f"{len(provenance['data']) - len(shown)} more in provenance.json"
-    text = template.render(
+    text = render(
+        "report.html.j2",
+        parts=_PARTS,
+        summary=summary(app, yaml.safe_load(config), metrics, data.title, provenance),
+        lower=lower_is_better,
+        accounts=accounts(metrics),
         title=f"ScaDL {app}: {page.parent.name}",
         app=app,
         folder=page.parent,
@@ -67,6 +75,74 @@ def write_report(
         provenance_text=json.dumps({**provenance, "data": shown}, indent=2, default=str),
     )
     write_text(page, text)
+
+
+def render(template: str, **values: Any) -> str:
+    """A page of this room; what comes from files is escaped."""
+    loader = PackageLoader("scadl_core.record", ".")
+    return Environment(loader=loader, autoescape=True).get_template(template).render(**values)
+
+
+def lower_is_better(score: str) -> bool:
+    """Whether a score, with or without its split, is an error."""
+    name = score.rpartition("/")[2]
+    return any(name == it or name.startswith(f"{it}_") for it in _ERRORS)
+
+
+def summary(
+    app: str,
+    config: dict[str, Any],
+    metrics: dict[str, float],
+    data: str,
+    provenance: dict[str, Any],
+) -> list[str]:
+    """What was trained on what, and how good it is, in sentences.
+
+    Args:
+        app: The pipeline.
+        config: The resolved configuration.
+        metrics: What goes into ``metrics.json``.
+        data: The data set in a few words.
+        provenance: What goes into ``provenance.json``.
+    """
+    network = str(config.get("model", {}).get("_target_", "network")).rpartition(".")[2]
+    ranks = provenance.get("ranks", [])
+    where = f" on {len(ranks)} x {ranks[0]['device']}" if ranks else ""
+    epochs = round(metrics["train/epochs"])
+    said = [
+        f"A {network} of the pipeline {app} was trained for {epochs} epoch{'s' * (epochs != 1)} "
+        f"in {readable_seconds(metrics['train/seconds'])}{where}.",
+        f"Data: {data.rstrip('.')}.",
+    ]
+    both = [(name, model, rule) for name, model, rule in scorecard(metrics) if rule is not None]
+    better = [it for it in both if (it[1] <= it[2] if lower_is_better(it[0]) else it[1] >= it[2])]
+    if both:
+        of = f"{len(better) or len(both)} of {len(both)} scores" if len(both) > 1 else "the score"
+        verb = "is at least as good as" if better else "is not as good as"
+        name, model, rule = both[0]
+        said.append(
+            f"On data that it has not seen it {verb} the simple rule of the field in {of} "
+            f"({name}: {model:.3g} against {rule:.3g})."
+        )
+    saved, whole = (metrics.get(f"memory/saved_bytes{it}", 0) for it in ("", "_uncompressed"))
+    if 0 < saved < whole:
+        said.append(f"Activations were kept in {whole / saved:.3g} times less memory.")
+    return said
+
+
+def accounts(metrics: dict[str, float]) -> Table:
+    """Time, memory, communication and solver, in a person's units."""
+    rows = [(n, readable(n, it)) for n, it in metrics.items() if n.startswith(_ACCOUNTS)]
+    return Table("All that was measured of it", ["account", "value"], rows)
+
+
+def readable(name: str, value: float) -> str:
+    """A number in the units that its name ends in."""
+    if "bytes" in name.rpartition("/")[2]:
+        return readable_bytes(value)
+    if name.endswith("seconds"):
+        return readable_seconds(value) if value >= 10 else f"{value:.3g} s"
+    return f"{value:.6g}"
 
 
 def scorecard(metrics: dict[str, float]) -> list[tuple[str, float, float | None]]:

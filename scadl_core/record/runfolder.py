@@ -264,7 +264,7 @@ def new_name() -> str:
 
 def differences(stored: DictConfig, config: DictConfig) -> list[str]:
     """The keys in which two configurations describe different runs, with both values."""
-    one, other = _flat(stored), _flat(config)
+    one, other = flat(stored), flat(config)
     keys = sorted(one.keys() | other.keys())
     return [
         f"{k} ({one.get(k)!r}, now {other.get(k)!r})" for k in keys if one.get(k) != other.get(k)
@@ -284,19 +284,22 @@ def unfinished(runs: Path, config: DictConfig) -> Path | None:
     return None
 
 
-def _flat(config: DictConfig) -> dict[str, Any]:
+def flat(config: DictConfig) -> dict[str, Any]:
+    """What decides a run, by full key: paths, where it lies, and what is read or written later are
+    left out.
+    """
     container = OmegaConf.to_container(config)
     assert isinstance(container, dict)
-    flat: dict[str, Any] = {}
+    found: dict[str, Any] = {}
 
     def walk(prefix: str, value: Any) -> None:
         if isinstance(value, dict) and value:
             for name, inner in value.items():
                 walk(f"{prefix}.{name}", inner)
         else:
-            flat[prefix] = value
+            found[prefix] = value
 
     for name, value in container.items():
         if name not in _NOT_THE_RUN:
             walk(str(name), value)
-    return flat
+    return found

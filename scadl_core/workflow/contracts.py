@@ -18,7 +18,7 @@ in the app's configuration and built by :func:`scadl_core.config.build.build`:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
@@ -101,9 +101,12 @@ class Exportable:
         inputs: Examples by name; their first dimension is that of samples, and free.
         output: The name of what comes out.
         description: How the inputs are made from a user's files, in plain values.
+        free: For other inputs: by name, what each of their free dimensions is called; those of one
+            name are of one size.
     """
 
     module: nn.Module
     inputs: dict[str, Tensor]
     output: str
     description: dict[str, Any]
+    free: dict[str, dict[int, str]] = field(default_factory=dict)

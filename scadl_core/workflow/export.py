@@ -47,7 +47,10 @@ def export(folder: RunFolder, config: DictConfig) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     _write(offered, path, kind)
     shapes = {
-        name: {"shape": ["samples", *it.shape[1:]], "dtype": str(it.dtype).removeprefix("torch.")}
+        name: {
+            "shape": [_free(offered, name).get(n, size) for n, size in enumerate(it.shape)],
+            "dtype": str(it.dtype).removeprefix("torch."),
+        }
         for name, it in offered.inputs.items()
     }
     about = {"inputs": shapes, "output": offered.output, **offered.description}
@@ -56,11 +59,18 @@ def export(folder: RunFolder, config: DictConfig) -> Path:
     return path
 
 
+def _free(offered: Exportable, name: str) -> dict[int, str]:
+    return offered.free.get(name, {0: "samples"})
+
+
 def _write(offered: Exportable, path: Path, kind: str) -> None:
-    samples = torch.export.Dim("samples", min=1)
-    free = tuple({0: samples} for _ in offered.inputs)
+    names = {of for name in offered.inputs for of in _free(offered, name).values()}
+    sizes = {name: torch.export.Dim(name, min=1) for name in names}
+    free = tuple(
+        {n: sizes[of] for n, of in _free(offered, name).items()} for name in offered.inputs
+    )
     program = torch.export.export(
-        offered.module.eval(), tuple(offered.inputs.values()), dynamic_shapes=(free,)
+        offered.module.eval(), tuple(offered.inputs.values()), dynamic_shapes=free
     )
     with written_aside(path) as aside:
         if kind == "pt2":

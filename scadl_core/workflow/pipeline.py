@@ -52,7 +52,7 @@ def make_source(config: DictConfig, world: World) -> Source:
         world: The processes of the run.
     """
     sample = config.data.get("sample")
-    if sample is not None and sample.path == config.data.path:
+    if sample is not None and sample.get("path") == config.data.path:
         world.first(lambda: build(config, "data.sample"))
     bare = config.copy()
     with open_dict(bare):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,6 +48,14 @@ def test_a_folder_in_the_working_directory_is_a_pipeline(elsewhere: Path) -> Non
     assert {"climate", "icefloes"} <= find_apps().keys()
     assert "notes" not in find_apps()
     assert find_app("icefloes").configs == configs
+
+
+def test_the_worked_example_is_found_from_its_folder(elsewhere: Path) -> None:
+    assert "seismic" not in find_apps()
+    example = Path(__file__).resolve().parents[2] / "examples" / "seismic" / "apps"
+    shutil.copytree(example, elsewhere / "apps", ignore=shutil.ignore_patterns("__pycache__"))
+    assert find_app("seismic") == App("seismic", "apps.seismic")
+    assert find_app("seismic").configs == elsewhere / "apps" / "seismic" / "configs"
 
 
 def test_an_entry_point_is_a_pipeline(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -105,12 +105,6 @@ def test_an_exported_network_gives_the_scores_of_predict(
     )
 
 
-def test_climate_says_that_it_has_no_export_yet(scadl: Scadl, trained: Path) -> None:
-    refused = scadl("export", "climate", f"run.dir={trained}")
-    assert refused.status == 2
-    assert "cannot be exported yet" in refused.err
-
-
 WEAVER = """
 treename: tree
 selection:

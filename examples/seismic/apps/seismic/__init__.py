@@ -1,0 +1,1 @@
+"""Seismic phase picking: when do P and S waves arrive at a station?"""
