@@ -37,6 +37,14 @@ SMALL = {
     ),
     "hep": ("data.sample.train_jets=400", "data.sample.test_jets=200", "baseline.max_iter=2"),
     "graphs": ("data.sample.nodes=600", "data.sample.features=8", "model.width=8"),
+    "remote_sensing": (
+        "data.sample.train_scenes=2",
+        "data.sample.test_scenes=1",
+        "data.sample.pixels=96",
+        "model.width=4",
+        "model.blocks=1",
+        "figures.num_samples=1",
+    ),
 }
 SHORT = ("debug=smoke", "trainer.accelerator=cpu", "loader.batch_size=4")
 PROMISED = {

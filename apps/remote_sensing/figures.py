@@ -218,11 +218,17 @@ def _footprints(axes: Axes, source: SceneData) -> None:
                 corners = list(zip(*transform(grid.crs, "OGC:CRS84", x, y), strict=True))
                 ratio = 1 / max(np.cos(np.deg2rad(corners[0][1])), 0.05)
             axes.add_patch(Polygon(corners, facecolor=SPLIT_COLOURS[name], edgecolor="white"))
+            middle = np.mean(corners, 0)  # seen from far away, a scene is a dot
+            axes.plot(*middle, ".", color=SPLIT_COLOURS[name], markersize=3)
     axes.autoscale()
-    axes.set_aspect(ratio)
+    left, right, bottom, top = axes.axis()
+    if 0.1 < ratio * (top - bottom) / (right - left) < 10:
+        axes.set_aspect(ratio)
     if not placed:
         axes.invert_yaxis()
     labels = ("degrees east", "degrees north") if placed else ("column", "row")
     axes.set(xlabel=labels[0], ylabel=labels[1])
+    axes.ticklabel_format(useOffset=False)
+    axes.tick_params(axis="x", rotation=30)
     patches = [Patch(color=colour, label=name) for name, colour in SPLIT_COLOURS.items()]
-    axes.legend(handles=patches, frameon=False)
+    axes.legend(handles=patches, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))

@@ -81,8 +81,8 @@ def similarity(
 
 
 def gaussian_window() -> Tensor:
-    """That of SSIM."""
-    place_K = torch.arange(SSIM_WINDOW) - SSIM_WINDOW // 2
+    """That of SSIM, float64."""
+    place_K = torch.arange(SSIM_WINDOW, dtype=torch.float64) - SSIM_WINDOW // 2
     weight_K = (-0.5 * (place_K / SSIM_SIGMA) ** 2).exp()
     return weight_K / weight_K.sum()
 

@@ -30,6 +30,7 @@ from apps.remote_sensing.sensor import Sensor
 UIQI_WINDOW = 8  # Wang and Bovik 2002, doi:10.1109/97.995823
 LUMA = {"red": 0.299, "green": 0.587, "blue": 0.114}  # ITU-R BT.601
 PATCH = 4  # low-resolution pixels of the squares that are judged correct or not
+TINY = 1e-12
 CERTAIN = 1e-4  # by how much interpolation has to be wrong for that, in units of white
 VERDICTS = ("improvement", "omission", "hallucination")
 
@@ -54,7 +55,7 @@ def against_truth(sr: Tensor, hr: Tensor, valid: Tensor, bands: Sequence[str]) -
     }
     whole_BHW = valid.all(1)
     sums["angle"] = _sum_and_count(angle(sr, hr), whole_BHW)
-    found, there = similarity(sr, hr, valid, gaussian_window().double(), SSIM_C1, SSIM_C2)
+    found, there = similarity(sr, hr, valid, gaussian_window(), SSIM_C1, SSIM_C2)
     sums["ssim_2C"] = torch.stack([(found * there).sum(pixels), there.sum(pixels).double()])
     window_K = torch.full((UIQI_WINDOW,), 1 / UIQI_WINDOW, dtype=torch.float64)
     found, there = similarity(sr, hr, valid, window_K, TINY, TINY)
@@ -63,12 +64,9 @@ def against_truth(sr: Tensor, hr: Tensor, valid: Tensor, bands: Sequence[str]) -
     grey = [(it * luma_C[:, None, None]).sum(1, keepdim=True) for it in (sr, hr)]
     whole_B1HW = whole_BHW[:, None]
     sums["luma_squares"] = _sum_and_count((grey[0] - grey[1]).square(), whole_B1HW)
-    found, there = similarity(*grey, whole_B1HW, gaussian_window().double(), SSIM_C1, SSIM_C2)
+    found, there = similarity(*grey, whole_B1HW, gaussian_window(), SSIM_C1, SSIM_C2)
     sums["luma_ssim"] = _sum_and_count(found, there)
     return sums
-
-
-TINY = 1e-12
 
 
 def against_input(sr_BCHW: Tensor, batch: Mapping[str, Tensor], sensor: Sensor) -> Sums:

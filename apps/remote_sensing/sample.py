@@ -22,7 +22,8 @@ from scadl_core.files import folder_aside
 PIXEL_M = 2.5
 SCALE, OFFSET = 1e-4, -0.1  # as Sentinel-2 stores reflectance since 2022
 COLLAR = 0.04  # of a side, at its thicker end
-ZONES = {"train": 31, "test": 33}  # of UTM; the order goes into the seed
+SPLITS = ("train", "test")  # the order goes into the seed
+STEP_M, COLUMNS = 1200, 4  # from scene to scene, of each split four side by side
 
 
 def write_sample(
@@ -35,14 +36,15 @@ def write_sample(
     path = Path(path)
     if path.exists():
         return
-    counts = {"train": train_scenes, "test": test_scenes}
+    counts = dict(zip(SPLITS, (train_scenes, test_scenes), strict=True))
     with folder_aside(path) as written:
         for index, (split, count) in enumerate(counts.items()):
             (written / split).mkdir()
             for number in range(count):
                 rng = np.random.default_rng([seed, index, number])
                 file = written / split / f"scene-{number:03d}.tif"
-                write_scene(file, draw(rng, pixels), collar(pixels), ZONES[split], number)
+                place = number // COLUMNS, number % COLUMNS + (COLUMNS + 1) * index
+                write_scene(file, draw(rng, pixels), collar(pixels), place)
 
 
 def collar(pixels: int) -> NDArray[np.bool_]:
@@ -52,16 +54,17 @@ def collar(pixels: int) -> NDArray[np.bool_]:
 
 
 def write_scene(
-    file: Path, land_CHW: NDArray[np.float32], gap_HW: NDArray[np.bool_], zone: int, number: int
+    file: Path, land_CHW: NDArray[np.float32], gap_HW: NDArray[np.bool_], place: tuple[int, int]
 ) -> None:
-    """Writes one scene; its neighbours by number lie 10 km further east."""
+    """Writes one scene, so many scenes further south and east."""
     stored_CHW = np.rint((land_CHW - OFFSET) / SCALE).clip(1, 65535).astype(np.uint16)
     stored_CHW[:, gap_HW] = 0
-    transform = Affine(PIXEL_M, 0, 300_000 + 10_000 * number, 0, -PIXEL_M, 5_600_000)
+    south, east = (it * STEP_M for it in place)
+    transform = Affine(PIXEL_M, 0, 500_000 + east, 0, -PIXEL_M, 5_600_000 - south)
     count, height, width = stored_CHW.shape
     with rasterio.open(
         file, "w", driver="GTiff", dtype="uint16", count=count, height=height, width=width,
-        crs=f"EPSG:{32600 + zone}", transform=transform, nodata=0, compress="deflate", predictor=2,
+        crs="EPSG:32631", transform=transform, nodata=0, compress="deflate", predictor=2,
         tiled=True, blockxsize=256, blockysize=256,
     ) as dataset:  # fmt: skip
         dataset.write(stored_CHW)
