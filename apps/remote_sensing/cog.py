@@ -58,7 +58,8 @@ class Form:
         nodata = lead.bands[0].radiometry.nodata
         if nodata is not None and dtype.kind in "iu":
             limits = np.iinfo(dtype)
-            nodata = nodata if float(nodata).is_integer() and limits.min <= nodata <= limits.max else None  # fmt: skip
+            holds = float(nodata).is_integer() and limits.min <= nodata <= limits.max
+            nodata = nodata if holds else None
         if nodata is None and dtype.kind == "f":
             nodata = np.nan
         masked = next((it.name for it in datasets if has_mask(it)), None)
@@ -167,7 +168,9 @@ def _describe(
         if dataset.units[band.index - 1]:
             image.set_band_unit(number, dataset.units[band.index - 1])
     extra = image.count - len(lead.bands)
-    if any(open_raster(it.path).scales[it.index - 1] != 1 or open_raster(it.path).offsets[it.index - 1] for it in lead.bands):  # fmt: skip
+    places = [(open_raster(band.path), band.index - 1) for band in lead.bands]
+    declared = ((it.scales[n], it.offsets[n]) for it, n in places)
+    if any(it != (1, 0) for it in declared):
         image.scales = (*form.scale_C, *[1.0] * extra)
         image.offsets = (*form.offset_C, *[0.0] * extra)
     points, system = source.gcps
@@ -212,5 +215,3 @@ def _finer_rpcs(rpcs: RPC, scale: int) -> RPC:
 
 def _window(rows: slice, columns: slice) -> Window:
     return Window(columns.start, rows.start, columns.stop - columns.start, rows.stop - rows.start)
-
-

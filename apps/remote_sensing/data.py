@@ -46,7 +46,10 @@ class SceneData:
         sensor: Arguments of :class:`apps.remote_sensing.sensor.Sensor`.
         white: The physical value that counts as 1; ``auto``: 255 of undeclared 8-bit numbers, 1 of
             declared physical values, else measured.
-        bands, nodata, alpha, mosaic: See :class:`apps.remote_sensing.scenes.Reading`.
+        bands: Names of the bands; this,
+        nodata: the number that stands for nothing,
+        alpha: what a band tagged so is, and
+        mosaic: whether files are one scene, as in :class:`apps.remote_sensing.scenes.Reading`.
         clouds: See :class:`apps.remote_sensing.scenes.Clouds`.
         register: Whether the images of a pair are shifted onto each other.
         crop: Coarse pixels of a training sample.
@@ -162,9 +165,7 @@ class SceneData:
             "white": np.array([white if white > 0 else 1.0])
         }
 
-    def _crops(
-        self, split: str, size: int, white: float, level_C: NDArray[np.float64]
-    ) -> Crops:
+    def _crops(self, split: str, size: int, white: float, level_C: NDArray[np.float64]) -> Crops:
         regions = self._everything() if split == "all" else self.regions[split]
         noisy = self.target is None
         step = size // 2 if split == "train" else size

@@ -35,14 +35,18 @@ MOST_PIXELS = 20_000
 SEAM_TILE = 24
 
 
-def draw(task: SuperResolution, source: SceneData, folder: Path, num_samples: int) -> dict[str, str]:
+def draw(
+    task: SuperResolution, source: SceneData, folder: Path, num_samples: int
+) -> dict[str, str]:
     """Draws PNG files of a trained task's test samples, and gives their captions.
 
     Raises:
         ConfigError: A number of samples below 0.
     """
     if isinstance(num_samples, bool) or not isinstance(num_samples, int) or num_samples < 0:
-        raise ConfigError(f"figures.num_samples: expected a whole number from 0, got {num_samples!r}")
+        raise ConfigError(
+            f"figures.num_samples: expected a whole number from 0, got {num_samples!r}"
+        )
     samples, captions = source.samples("test"), dict[str, str]()
     best = sorted(range(len(samples)), key=lambda n: -_share(samples.read(n, None)))[:num_samples]
     drawn = [_images(task, samples.read(number, None)) for number in best]
@@ -104,14 +108,18 @@ def _panels(axes: Any, images: dict[str, NDArray], bands: Sequence[str]) -> None
     scale = images["truth"].shape[1] // images["input"].shape[1]
     start = (images["truth"].shape[1] - side) // 2 // scale * scale
     low, high = np.nanquantile(_colours(images["truth"], bands), (0.01, 0.99), axis=(0, 1))
-    for place, name in zip(axes.flat, ("input", "interpolation", "prediction", "truth"), strict=False):
+    for place, name in zip(
+        axes.flat, ("input", "interpolation", "prediction", "truth"), strict=False
+    ):
         factor = 1 if name == "input" else scale
         at = slice(start // scale * factor, (start + side) // scale * factor)
         shown = (_colours(images[name][:, at, at], bands) - low) / np.maximum(high - low, 1e-9)
         place.imshow(np.nan_to_num(shown, nan=1.0).clip(0, 1), interpolation="nearest")
         place.set_title(name)
     errors = {
-        name: np.abs(images[name] - images["truth"]).mean(0)[start : start + side, start : start + side]
+        name: np.abs(images[name] - images["truth"]).mean(0)[
+            start : start + side, start : start + side
+        ]
         for name in ("interpolation", "prediction")
     }
     top = float(np.nanquantile(errors["interpolation"], 0.99))
@@ -209,7 +217,10 @@ def _footprints(axes: Axes, source: SceneData) -> None:
             rows, columns = (
                 [it.start / size * full, it.stop / size * full]
                 for it, size, full in zip(
-                    (region.rows, region.columns), view.shape, (grid.height, grid.width), strict=True
+                    (region.rows, region.columns),
+                    view.shape,
+                    (grid.height, grid.width),
+                    strict=True,
                 )
             )
             corners = [(columns[i], rows[j]) for i, j in ((0, 0), (1, 0), (1, 1), (0, 1))]

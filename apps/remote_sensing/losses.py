@@ -136,7 +136,9 @@ class ImageLoss:
             known = (*LOSSES, CONSISTENCY)
             if not found or found[2] not in known:
                 expected = "terms like l1 or 0.1*sam joined by '+'"
-                raise ConfigError(f"task.loss: expected {expected}, got {term!r}{nearest(term, known)}")
+                raise ConfigError(
+                    f"task.loss: expected {expected}, got {term!r}{nearest(term, known)}"
+                )
             self.weights[found[2]] = float(found[1] or 1)
 
     def sums(
@@ -151,7 +153,9 @@ class ImageLoss:
                 pairs.append(_l1(seen_BCHW, lr_BCHW, lr_valid_BCHW))
             else:
                 pairs.append(LOSSES[name](sr_BCHW, hr_BCHW, valid_BCHW))
-        return torch.stack([torch.stack([it.to(sr_BCHW.dtype) for it in pair]) for pair in pairs], 1)
+        return torch.stack(
+            [torch.stack([it.to(sr_BCHW.dtype) for it in pair]) for pair in pairs], 1
+        )
 
     def value(self, sums_2T: Tensor) -> Tensor:
         """The loss, 0 where nothing was valid."""

@@ -14,7 +14,9 @@ ROUNDS = 3
 LEAST = 8  # rows and columns below which nothing can be said
 
 
-def shift_between(one_HW: NDArray[np.floating], other_HW: NDArray[np.floating]) -> tuple[float, float]:
+def shift_between(
+    one_HW: NDArray[np.floating], other_HW: NDArray[np.floating]
+) -> tuple[float, float]:
     """Rows and columns d such that ``one(x) = other(x - d)``, 0 for images without content.
 
     Args:
@@ -31,7 +33,9 @@ def shift_between(one_HW: NDArray[np.floating], other_HW: NDArray[np.floating]) 
         return 0.0, 0.0
     peak = np.fft.ifft2(cross / np.maximum(strength, 1e-12 * strength.max())).real
     found = np.unravel_index(peak.argmax(), peak.shape)
-    shift += [it if it <= size // 2 else it - size for it, size in zip(found, peak.shape, strict=True)]
+    shift += [
+        it if it <= size // 2 else it - size for it, size in zip(found, peak.shape, strict=True)
+    ]
     row_H, column_W = np.fft.fftfreq(peak.shape[0])[:, None], np.fft.fftfreq(peak.shape[1])[None]
     low = (np.hypot(row_H, column_W) < HIGHEST) & (np.hypot(row_H, column_W) > 0)
     waves = np.stack([np.broadcast_to(it, peak.shape)[low] for it in (row_H, column_W)], 1)

@@ -60,7 +60,10 @@ def predict_files(
         tile: Pixels of the windows, or None; and
         memory_GiB: for None, as in :class:`scadl_core.workflow.tiles.Tiles`.
         white: The physical value that counts as 1, where files do not say what their numbers mean.
-        bands, nodata, alpha, mosaic: See :class:`apps.remote_sensing.scenes.Reading`.
+        bands: Names of the bands; this,
+        nodata: the number that stands for nothing,
+        alpha: what a band tagged so is, and
+        mosaic: whether files are one scene, as in :class:`apps.remote_sensing.scenes.Reading`.
         world: Processes that share the work, on one file system.
 
     Returns:
@@ -85,7 +88,7 @@ def predict_files(
 
 
 def _select(scene: Scene, facts: Mapping[str, Any]) -> Scene:
-    """The bands that the model was trained on: by name, or as many in order if they are nameless."""
+    """The bands that the model was trained on: by name, or in order if they are nameless."""
     names = facts["inputs"]
     nameless = all(name.startswith("band_") for name in scene.names)
     nameless |= all(name.startswith("band_") for name in names)
@@ -151,7 +154,13 @@ class _Prediction:
     def _key(self) -> str:
         """What the windows depend on."""
         grid = self.scene.grid
-        about = [self.weights, str(self.scene), self.white, self.tiles.tile, self.tiles.memory_bytes]
+        about = [
+            self.weights,
+            str(self.scene),
+            self.white,
+            self.tiles.tile,
+            self.tiles.memory_bytes,
+        ]
         about += [grid.height, grid.width, fingerprints(self.scene.files)]
         return hashlib.blake2b(json.dumps(about).encode(), digest_size=8).hexdigest()
 

@@ -23,13 +23,9 @@ def propose(
         DataError: A file cannot be read or is no image.
     """
     scenes = find_scenes(path, Reading(bands, nodata, alpha))
-    rows = [
-        (it.name, f"{it.grid.height} x {it.grid.width}", ", ".join(it.names)) for it in scenes
-    ]
+    rows = [(it.name, f"{it.grid.height} x {it.grid.width}", ", ".join(it.names)) for it in scenes]
     table = Table("Scenes", ("scene", "pixels", "bands"), rows)
-    common = [
-        name for name in scenes[0].images if all(name in scene.names for scene in scenes)
-    ]
+    common = [name for name in scenes[0].images if all(name in scene.names for scene in scenes)]
     values = {"inputs": common or scenes[0].images, "target": None}
     notes = [note for scene in scenes for note in scene.notes]
     return DataReport("Images", {"scenes": str(len(scenes))}, [table], notes), values

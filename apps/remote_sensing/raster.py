@@ -118,7 +118,9 @@ def open_raster(path: str, grid: Grid | None = None, smooth: bool = True) -> Any
     with naming(path), quiet():
         dataset = rasterio.open(path)
         if any(it.startswith("complex") for it in dataset.dtypes):
-            raise DataError(f"{path}: holds complex numbers; give its intensity as a file of its own")
+            raise DataError(
+                f"{path}: holds complex numbers; give its intensity as a file of its own"
+            )
         if grid is not None:
             dataset = _warped(dataset, grid, smooth)
     _open[key] = dataset
@@ -189,4 +191,6 @@ def alpha_of(dataset: Any, policy: str) -> int | None:
     rows, columns = min(dataset.height, 512), min(dataset.width, 512)
     with naming(dataset.name):
         values = dataset.read(marked[0], out_shape=(rows, columns))
-    return int(marked[0]) if len({0, int(values.max())} | set(values.ravel().tolist())) <= 2 else None
+    return (
+        int(marked[0]) if len({0, int(values.max())} | set(values.ravel().tolist())) <= 2 else None
+    )

@@ -60,7 +60,11 @@ def _scenes(data: SceneData) -> Table:
         system = dataset.crs or dataset.gcps[1]
         code = f"EPSG:{system.to_epsg()}" if system and system.to_epsg() else "own"
         pixel = " x ".join(f"{it:.6g}" for it in (grid.affine.a, grid.affine.e))
-        nodata = "" if scene.bands[0].radiometry.nodata is None else f"{scene.bands[0].radiometry.nodata:g}"
+        nodata = (
+            ""
+            if scene.bands[0].radiometry.nodata is None
+            else f"{scene.bands[0].radiometry.nodata:g}"
+        )
         rows.append((
             view.name, f"{grid.height} x {grid.width}", dataset.dtypes[0],
             code if system else "none", pixel, nodata,

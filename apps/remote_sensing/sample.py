@@ -1,7 +1,7 @@
 """The embedded example data set: synthetic land as GeoTIFF, as a provider would deliver it.
 
-    <path>/train/scene-000.tif ...     blue, green, red, nir; uint16 in UTM, reflectance by scale and
-    <path>/test/scene-000.tif ...      offset, 0 where there is nothing, deflate, tiled
+    <path>/train/scene-000.tif ...     blue, green, red, nir; uint16 in UTM, reflectance by scale
+    <path>/test/scene-000.tif ...      and offset, 0 where there is nothing, deflate, tiled
 
 A slanted collar without data runs along two sides of each scene, as along the edge of a swath. What
 is in a scene: ``landscape.py``.

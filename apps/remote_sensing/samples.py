@@ -79,9 +79,7 @@ class Crops:
         places = [
             (region, row, column)
             for region in self.regions
-            for row, column in product(
-                *(self._starts(at) for at in (region.rows, region.columns))
-            )
+            for row, column in product(*(self._starts(at) for at in (region.rows, region.columns)))
         ]
         object.__setattr__(self, "places", places)
 
@@ -114,7 +112,7 @@ class Crops:
         return {name: _turned(it, turns, mirrored) for name, it in sample.items()}
 
     def _starts(self, at: slice) -> range:
-        """The first pixels of crops along an axis; the last crop ends with the region or behind it."""
+        """The first pixels of crops along an axis, the last of which has its end."""
         return range(at.start, max(at.stop - self.size + self.step, at.start + 1), self.step)
 
     def raw(self, index: int) -> Array:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -208,7 +209,10 @@ class Scene:
                 )
             )  # fmt: skip
             if from_row < to_row and from_column < to_column:
-                own = slice(from_row - row, to_row - row), slice(from_column - column, to_column - column)
+                own = (
+                    slice(from_row - row, to_row - row),
+                    slice(from_column - column, to_column - column),
+                )
                 more_CHW = part.read(*own, clear)
                 below_CHW = values_CHW[
                     :, from_row - rows.start : to_row - rows.start,
@@ -299,7 +303,7 @@ def _open_scenes(files: Mapping[str, Path], reading: Reading) -> list[Scene]:
                 if n != transparent
             ])  # fmt: skip
     steps = len(bands[0]) if first.suffix.lower() == ".nc" and len(bands) > 1 else 0
-    chosen = list(map(list, zip(*bands, strict=True))) if steps else [sum(bands, [])]
+    chosen = list(map(list, zip(*bands, strict=True))) if steps else [list(chain(*bands))]
     title = first.stem if len(files) == 1 else TOKEN.sub("bands", first.stem, 1)
     return [
         _scene(f"{title}-{n}" if steps > 1 else title, it, alpha, reading, notes)
@@ -372,7 +376,8 @@ def _mosaic(scenes: list[Scene]) -> Scene:
         row, column = map(round, first.position_of(scene.grid))
         parts.append((scene, row, column))
         corners.append((row, column, row + scene.grid.height, column + scene.grid.width))
-    top, left, bottom, right = (f(axis) for f, axis in zip((min, min, max, max), zip(*corners, strict=True), strict=True))  # fmt: skip
+    tops, lefts, bottoms, rights = zip(*corners, strict=True)
+    top, left, bottom, right = min(tops), min(lefts), max(bottoms), max(rights)
     grid = replace(first.moved(top, left), height=bottom - top, width=right - left)
     placed = tuple((scene, row - top, column - left) for scene, row, column in parts)
     return Scene(f"{scenes[0].name}-mosaic", grid, scenes[0].bands, parts=placed)

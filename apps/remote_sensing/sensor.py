@@ -92,7 +92,9 @@ class Sensor:
         mtf_C = np.broadcast_to(self.mtf, len(fine_CHW)).tolist()
         sums = [
             self._sample(np.stack([band, there]), mtf)
-            for band, there, mtf in zip(filled_CHW, there_CHW.astype(np.float32), mtf_C, strict=True)
+            for band, there, mtf in zip(
+                filled_CHW, there_CHW.astype(np.float32), mtf_C, strict=True
+            )
         ]
         value_CHW, weight_CHW = np.stack(sums, 1)
         bands, height, width = value_CHW.shape

@@ -83,7 +83,7 @@ class Degraded:
 
 @dataclass(frozen=True)
 class Pair:
-    """A low-resolution scene, and a high-resolution one resampled to the finer pixels of its grid."""
+    """A low-resolution scene, and a high-resolution one on the finer pixels of its grid."""
 
     coarse: Scene
     fine: Scene

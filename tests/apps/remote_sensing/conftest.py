@@ -31,8 +31,8 @@ def closed() -> Any:
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., Path]:
-    """``write("a.tif", image_CHW, nodata=0, ...)`` writes a GeoTIFF in UTM; tags and the like are set
-    by ``about``, a function of the open file.
+    """``write("a.tif", image_CHW, nodata=0, ...)`` writes a GeoTIFF in UTM; tags are set by
+    ``about``, a function of the open file.
     """
 
     def written(name: str, image_CHW: np.ndarray, about: Any = None, **profile: Any) -> Path:
@@ -40,9 +40,12 @@ def write(tmp_path: Path) -> Callable[..., Path]:
         path.parent.mkdir(parents=True, exist_ok=True)
         count, height, width = image_CHW.shape
         given = {"driver": "GTiff", "crs": "EPSG:32631", "transform": UTM, **profile}
-        with quiet(), rasterio.open(
-            path, "w", dtype=image_CHW.dtype, count=count, height=height, width=width, **given
-        ) as file:
+        with (
+            quiet(),
+            rasterio.open(
+                path, "w", dtype=image_CHW.dtype, count=count, height=height, width=width, **given
+            ) as file,
+        ):
             file.write(image_CHW)
             if about is not None:
                 about(file)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.apps.remote_sensing.conftest import smooth
 from torchmetrics.functional import image as peer
 
 from apps.remote_sensing.losses import ImageLoss, angle
@@ -13,6 +12,7 @@ from apps.remote_sensing.metrics import add, against_input, against_truth, cropp
 from apps.remote_sensing.model import bicubic
 from apps.remote_sensing.sensor import Sensor
 from scadl_core.errors import ConfigError
+from tests.apps.remote_sensing.conftest import smooth
 
 BANDS = ("blue", "green", "red")
 

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 import torch
-from tests.apps.remote_sensing.conftest import smooth
 from torch import nn
 
 from apps.remote_sensing.model import EDSR, RCAN, bicubic
 from apps.remote_sensing.swinir import SwinIR
 from scadl_core.errors import ConfigError
 from scadl_core.workflow.tiles import Tiles
+from tests.apps.remote_sensing.conftest import smooth
 
 KINDS: dict[str, Any] = {
     "edsr": lambda c, s: EDSR(c, s, width=4, blocks=2),
@@ -68,7 +68,9 @@ def test_recomputed_blocks_give_the_same_gradients() -> None:
 
 
 @EACH
-@pytest.mark.parametrize(("shape", "tile"), [((37, 53), 12), ((64, 48), 29), ((1, 61), 12), ((45, 1), 12)])
+@pytest.mark.parametrize(
+    ("shape", "tile"), [((37, 53), 12), ((64, 48), 29), ((1, 61), 12), ((45, 1), 12)]
+)
 def test_tiles_equal_the_whole_image(kind: str, shape: tuple[int, int], tile: int) -> None:
     network = made(kind)
     image = torch.from_numpy(smooth(4, 2, *shape))

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 import rasterio
 from affine import Affine
-from tests.apps.remote_sensing.conftest import UTM, smooth
 
 from apps.remote_sensing.raster import Grid
 from apps.remote_sensing.scenes import Reading, Scene, find_scenes
 from scadl_core.errors import ConfigError, DataError
+from tests.apps.remote_sensing.conftest import UTM, smooth
 
 Write = Callable[..., Path]
 
@@ -46,7 +46,6 @@ def test_what_is_not_finite_is_a_gap_beside_a_declared_nodata(write: Write) -> N
     np.testing.assert_array_equal(whole(scene), expected)
     (again,) = find_scenes(write("b.tif", image), Reading(nodata=2))
     assert np.isnan(whole(again)[0, 1, 2])
-
 
 
 def test_alpha_is_a_mask_unless_it_has_grey_levels(write: Write) -> None:
@@ -102,7 +101,9 @@ def test_coarser_bands_are_resampled_to_the_finest(write: Write) -> None:
     (scene,) = find_scenes(folder, Reading())
     values = whole(scene.select(["B02", "B05"]))
     ramp = np.arange(12) + 0.5  # the centre of column n lies at n + 0.5 fine pixels
-    np.testing.assert_allclose(values[1, :, 3:-3], np.broadcast_to(ramp, (12, 12))[:, 3:-3], atol=1e-4)
+    np.testing.assert_allclose(
+        values[1, :, 3:-3], np.broadcast_to(ramp, (12, 12))[:, 3:-3], atol=1e-4
+    )
 
 
 def test_clouds_are_left_out_where_asked(write: Write) -> None:

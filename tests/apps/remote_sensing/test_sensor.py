@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from tests.apps.remote_sensing.conftest import smooth
 
 from apps.remote_sensing.losses import observe
 from apps.remote_sensing.phase import shift_between
 from apps.remote_sensing.sensor import Sensor
 from scadl_core.errors import ConfigError
+from tests.apps.remote_sensing.conftest import smooth
 
 
 @pytest.mark.parametrize("scale", [2, 3, 4])
