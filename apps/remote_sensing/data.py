@@ -85,6 +85,9 @@ class SceneData:
         reading = Reading(bands, nodata, alpha, mosaic)
         scenes = find_scenes(path, reading, clouds=clouds)
         self.inputs = list(inputs) or scenes[0].images
+        if not self.inputs:
+            found = f"{scenes[0].name}: no band shows the ground ({', '.join(scenes[0].names)})"
+            raise DataError(f"{found}; name those to use as data.inputs, if they are images")
         self.sensor.check_bands(len(self.inputs))
         self.notes: list[str] = list(chain(*(scene.notes for scene in scenes)))
         scenes = self._selected(scenes)
