@@ -14,8 +14,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import rasterio
 from affine import Affine
+from numpy.typing import NDArray
 from rasterio.enums import ColorInterp, MaskFlags, Resampling
 from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
 from rasterio.vrt import WarpedVRT
@@ -27,6 +29,7 @@ SUFFIXES = (".tif", ".tiff", ".jp2", ".vrt", ".nc", ".img", ".png", ".jpg", ".jp
 find_files = partial(files.find_files, suffixes=SUFFIXES)
 MOST_OPEN = 48
 GDAL_CACHE_BYTES = 64 * 2**20  # of decoded blocks; GDAL's own default is 5 % of the machine
+PLANE = "EPSG:3857"  # stands for any system, where there is none
 SAME_PIXELS = 0.01  # grids that differ by less are one
 _open: dict[tuple[int, str, Any, bool], Any] = {}  # oldest use first
 
@@ -128,14 +131,21 @@ def open_raster(path: str, grid: Grid | None = None, smooth: bool = True) -> Any
 
 
 def _warped(dataset: Any, grid: Grid, smooth: bool) -> Any:
-    placed = {"src_crs": dataset.gcps[1]} if dataset.gcps[0] and not dataset.crs else {}
+    """Resampled; where the raster says nothing of gaps, an alpha band tells what lies beyond it."""
+    placed: dict[str, Any] = {"crs": grid.crs}
+    if not grid.crs:  # nowhere on the ground, but on one plane
+        placed = {"crs": PLANE, "src_crs": PLANE, "src_transform": dataset.transform}
+    elif dataset.gcps[0] and not dataset.crs:
+        placed["src_crs"] = dataset.gcps[1]
+    alpha = alpha_of(dataset, "auto")
     return WarpedVRT(
         dataset,
-        crs=grid.crs,
         transform=grid.affine,
         height=grid.height,
         width=grid.width,
         resampling=Resampling.cubic if smooth else Resampling.nearest,
+        src_alpha=alpha or 0,
+        add_alpha=alpha is None and dataset.nodata is None,
         **placed,
     )
 
@@ -175,6 +185,14 @@ def has_mask(dataset: Any) -> bool:
     """Whether the file carries a mask apart from its bands."""
     flags = dataset.mask_flag_enums[0]
     return MaskFlags.per_dataset in flags and MaskFlags.alpha not in flags
+
+
+def gaps(dataset: Any, window: Any) -> NDArray[np.bool_] | None:
+    """Where a mask says that there is nothing, HW, or what was resampled ends; None: nothing does."""
+    if isinstance(dataset, WarpedVRT) and dataset.count > dataset.src_dataset.count:
+        gap_HW: NDArray[np.bool_] = dataset.read(dataset.count, window=window) == 0
+        return gap_HW
+    return dataset.read_masks(1, window=window) == 0 if has_mask(dataset) else None
 
 
 def alpha_of(dataset: Any, policy: str) -> int | None:

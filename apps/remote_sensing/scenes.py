@@ -23,7 +23,7 @@ from apps.remote_sensing.raster import (
     Grid,
     alpha_of,
     find_files,
-    has_mask,
+    gaps,
     naming,
     open_raster,
     parts_of,
@@ -193,9 +193,10 @@ class Scene:
             if nodata is not None:
                 values_HW[raw_HW == nodata] = np.nan
         dataset = _reader(path, self.grid)
-        if has_mask(dataset):
-            with naming(path):
-                values_CHW[:, dataset.read_masks(1, window=window) == 0] = np.nan
+        with naming(path):
+            gap_HW = gaps(dataset, window)
+        if gap_HW is not None:
+            values_CHW[:, gap_HW] = np.nan
         return values_CHW
 
     def _read_parts(self, rows: slice, columns: slice, clear: bool) -> Array:

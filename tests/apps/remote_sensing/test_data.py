@@ -12,6 +12,7 @@ from affine import Affine
 
 from apps.remote_sensing.data import SceneData
 from apps.remote_sensing.propose import propose
+from apps.remote_sensing.raster import close_all
 from apps.remote_sensing.samples import FILL_REACH, fill
 from apps.remote_sensing.sensor import Sensor
 from scadl_core.errors import ConfigError, DataError
@@ -175,13 +176,26 @@ def test_pairs_are_found_by_their_ground(write: Write) -> None:
     words = {"target": path.parents[1] / "hr", "register": False, "crop": 8}
     data = SceneData(path.parent, **words)
     assert [view.scenes[1].name for view in data.views] == ["c", "a", "b"]
+    half = write("half/hr/h.tif", smooth(0, 1, 80, 40) + 1)
+    view = SceneData(path.parent / "0.tif", **{**words, "target": half}).views[0]
+    _, fine = view.read(slice(0, 20), slice(0, 20))
+    assert np.isnan(fine[:, :, 42:]).all(), "beyond the file there is nothing"
+    np.testing.assert_allclose(fine[:, :, :36], smooth(0, 1, 80, 40)[:, :, :36] + 1, atol=1e-5)
     far = write("far/x.tif", smooth(0, 1, 20, 20), transform=UTM * Affine.translation(9000, 0))
     with pytest.raises(DataError, match=r"none of data\.target shows the ground of x"):
         SceneData(far, **words)
-    write("n/hr/q.tif", smooth(0, 1, 64, 64), crs=None, transform=Affine.identity())
-    bare = write("n/lr/q.tif", smooth(0, 1, 16, 16), crs=None, transform=Affine.identity())
+    nowhere: dict[str, Any] = {"crs": None, "transform": Affine.identity()}
+    fine = smooth(0, 1, 64, 64)
+    write("n/hr/q.tif", fine, **nowhere)
+    bare = write("n/lr/q.tif", Sensor(4, shift=(0.3, -0.6)).observe(fine), **nowhere)
     SceneData(bare, target=bare.parents[1] / "hr", register=False, crop=8)
-    write("n/hr/q.tif", smooth(0, 1, 60, 64), crs=None, transform=Affine.identity())
+    view, shift = SceneData(bare, target=bare.parents[1] / "hr", crop=8).views[0].registered()  # type: ignore[attr-defined]
+    assert max(map(abs, shift)) < 0.2, "it was shifted already"
+    assert np.isfinite(view.read(slice(4, 12), slice(4, 12))[1]).mean() > 0.9
+    write("n/hr/q.tif", smooth(0, 1, 60, 64), **nowhere)
+    close_all()
+    with pytest.raises(DataError, match="60 x 64 for 16 x 16 is not 4 times as many pixels"):
+        SceneData(bare, target=bare.parents[1] / "hr", crop=8)
 
 
 def test_scenes_that_lack_a_band_are_named_not_used(write: Write) -> None:
