@@ -188,7 +188,7 @@ def has_mask(dataset: Any) -> bool:
 
 
 def gaps(dataset: Any, window: Any) -> NDArray[np.bool_] | None:
-    """Where a mask says that there is nothing, HW, or what was resampled ends; None: nothing does."""
+    """Where a mask says there is nothing, HW, or what was resampled ends; None: nothing does."""
     if isinstance(dataset, WarpedVRT) and dataset.count > dataset.src_dataset.count:
         gap_HW: NDArray[np.bool_] = dataset.read(dataset.count, window=window) == 0
         return gap_HW

@@ -109,7 +109,8 @@ def check_prediction(path: Path, data: SceneData, task: Any, tmp_path: Path) -> 
             assert fine.shape == (2 * height, 2 * width)
             assert fine.dtypes[0] == source.dtypes[0]
             assert len(fine.gcps[0]) == len(source.gcps[0])
-            assert (fine.crs or fine.gcps[1]) == (source.crs or source.gcps[1])
+            systems = [it.gcps[1] if it.gcps[0] else it.crs for it in (fine, source)]
+            assert systems[0] == systems[1]
             np.testing.assert_equal(fine.nodata, source.nodata)
             for corner in ((0, 0), (width, 0), (width, height), (0, height)):
                 there = fine.transform * (2 * corner[0], 2 * corner[1])
