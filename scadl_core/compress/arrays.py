@@ -10,6 +10,7 @@ import math
 import sys
 import warnings
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
@@ -35,27 +36,28 @@ class Layout:
     order: tuple[int, ...]
     repeated: tuple[int, ...] = ()
 
-    @property
+    @cached_property
     def stored(self) -> tuple[int, ...]:
         """The shape without repetitions."""
         return tuple(1 if axis in self.repeated else n for axis, n in enumerate(self.shape))
 
-    @property
+    @cached_property
     def size(self) -> int:
         """How many elements are stored."""
         return math.prod(self.stored)
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The stored shape in memory order."""
         return tuple(self.stored[axis] for axis in self.order)
 
-    @property
+    @cached_property
     def width(self) -> int:
         """Elements a row: the innermost axis that is longer than 1."""
         return next((n for n in reversed(self.sizes) if n > 1), 1)
 
 
+@lru_cache(4096)
 def layout_of(shape: tuple[int, ...], strides: tuple[int, ...]) -> Layout:
     """How an array lies in memory.
 

@@ -259,16 +259,14 @@ def _with_predictor(run: Run, law: Law, predictor: str | None) -> Law:
         return law._replace(
             predictor=PREDICTORS[predictor], width=width if predictor == "2d" else 1
         )
-    candidates = [law, law._replace(predictor=1)]
-    if 1 < width < TILE:
-        candidates.append(law._replace(predictor=2, width=width))
     tiles = run.values.size // TILE
     if tiles == 0:
         return law
     stride = max(1, tiles // min(64, max(4, tiles // 64)))
-    measure = _stream(run.values).measure
-    sizes = [measure(run.values, run.form, candidate, stride) for candidate in candidates]
-    return candidates[sizes.index(min(sizes))]
+    widths = [1, 1, width] if 1 < width < TILE else [1, 1]
+    sizes = _stream(run.values).measure(run.values, run.form, law, widths, stride)
+    best = sizes.index(min(sizes))
+    return law._replace(predictor=best, width=widths[best])
 
 
 def _encode_l2(run: Run, bound: L2, predictor: str | None, dither: int | None) -> Compressed:

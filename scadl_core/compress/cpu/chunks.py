@@ -124,8 +124,8 @@ def numbers_of(law: Law) -> tuple[NDArray[np.uint64], NDArray[np.float64]]:
 
 @Kernel
 def encode(
-    x: Any, raw: Any, whole: Any, real: Any, memory: Any, start: Any, stride: Any, at: Any,
-    out: Any, descriptors: Any, noises: Any, stats: Any,
+    x: Any, raw: Any, whole: Any, real: Any, memory: Any, at: Any, out: Any, descriptors: Any,
+    noises: Any, stats: Any,
 ) -> Any:  # fmt: skip
     """Writes the words and descriptors of tiles; gives how many words there are."""
     halves = raw.size // x.size
@@ -133,17 +133,39 @@ def encode(
     law, room = _law_of(whole, real), tiles.room_of(memory)
     used = I64(0)
     for tile in range(descriptors.size):
-        first = start + tile * stride * 1024
+        first = tile * 1024
         if law.dithered:
             _noise_of_tile(law, at + first, noises)
             _mask_exact_zeros(raw, first, halves, room.masks)
         bad_rows = values.quantise(
-            x[first : first + 1024], law, room.codes[1:], noises, room.errors, stats
+            x[first : first + 1024], law, room.codes[tiles.BEFORE :], noises, room.errors, stats
         )
-        described = pack.pack_tile(room, law, bad_rows, raw, first, halves, out, used)
+        described = pack.plan_tile(
+            room, law.predictor, law.width, law.dithered, bad_rows, raw, first, halves
+        )
+        pack.write_tile(room, described, raw, first, halves, out, used)
         descriptors[tile] = described
         used += I64(described & tiles.SIZE_MASK)
     return used
+
+
+@Kernel
+def measure(
+    x: Any, raw: Any, whole: Any, real: Any, memory: Any, stride: Any, widths: Any, noises: Any,
+    sizes: Any,
+) -> Any:  # fmt: skip
+    """Adds to ``sizes[p]`` how many words tiles take under predictor p, of each with a width."""
+    halves = raw.size // x.size
+    noises[:] = 0
+    law, room = _law_of(whole, real), tiles.room_of(memory)
+    codes, stats = room.codes[tiles.BEFORE :], np.zeros(2)
+    for first in range(0, x.size, stride * 1024):
+        bad_rows = values.quantise(x[first : first + 1024], law, codes, noises, room.errors, stats)
+        for predictor in range(widths.size):
+            described = pack.plan_tile(
+                room, predictor, widths[predictor], False, bad_rows, raw, first, halves
+            )
+            sizes[predictor] += I64(described & tiles.SIZE_MASK)
 
 
 @Kernel
@@ -165,8 +187,8 @@ def decode(
         first = start + tile * 1024
         if law.dithered:
             _noise_of_tile(law, at + first, noises)
-        values.dequantise(room.codes[1:], law, noises, x[first : first + 1024])
-        behind = offset + unpack.planes_of(described)
+        values.dequantise(room.codes[tiles.BEFORE :], law, noises, x[first : first + 1024])
+        behind = offset + tiles.planes_of(described)
         if size > 0 and not described & tiles.SPARSE:
             unpack.read_raw_rows(room, words, behind, halves, raw, first)
         offset += size

@@ -22,6 +22,8 @@ from scadl_core.compress.cpu.lanes import (
     bits_of_float,
     double_of_bits,
     float_of_bits,
+    judge_floats,
+    quantise_floats,
 )
 from scadl_core.compress.laws import KINDS, LOGARITHMIC
 
@@ -127,48 +129,50 @@ def _linear(widened: Callable[..., Any], rounded: Callable[..., Any], dithered: 
             if dithered:
                 code = F32(0) if value == F32(0) else code - noises[i]
             error[i] = np.abs(value - rounded(code * step))
-        return _judge_floats(error, inverse, F32(law.tolerance), stats)
+        found = judge_floats(error, inverse, step, F32(0), F32(law.tolerance), codes)
+        return _noted(found, stats)
 
     return quantise
 
 
-def _judge(whole: Any, real: Any, bits_of: Callable[..., Any], real_of: Callable[..., Any]) -> Any:
-    """Finds rows with an error above the tolerance, for one type of errors.
-
-    Args:
-        whole: The signed integer as wide as an error.
-        real: The type of an error.
-        bits_of: Its pattern.
-        real_of: The inverse.
-    """
-
-    @njit(nogil=True)
-    def judge(errors: Any, inverse: Any, tolerance: Any, stats: Any) -> Any:
-        # Compared as patterns, which order as the values do and set NaN above all.
-        bad_rows, worst, squares = U32(0), whole(0), I64(0)
-        most = whole(bits_of(tolerance))
-        for row in range(32):
-            top, row_squares = whole(0), whole(0)
-            for lane in range(32):
-                error = errors[row * 32 + lane]
-                bits = whole(bits_of(error))
-                top = bits if bits > top else top
-                steps = error * inverse
-                unit = whole(np.rint((steps if steps < real(1) else real(1)) * real(ERROR_UNITS)))
-                row_squares = whole(row_squares + whole(unit * unit))
-            bad = top > most
-            bad_rows = U32(bad_rows | U32(U32(bad) << U32(row)))
-            squares += I64(0) if bad else I64(row_squares)
-            worst = worst if bad else max(worst, top)
-        stats[0] = max(stats[0], F64(real_of(worst)))
-        stats[1] += F64(squares)
-        return bad_rows
-
-    return judge
+@njit(nogil=True)
+def _float(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
+    """The linear law for float32 without dither, all of it in registers."""
+    inverse, step, tolerance = F32(law.inverse), F32(law.step), F32(law.tolerance)
+    found = quantise_floats(x, inverse, step, LARGEST_FLOAT_CODE, tolerance, codes)
+    return _noted(found, stats)
 
 
-_judge_floats = _judge(I32, F32, bits_of_float, float_of_bits)
-_judge_doubles = _judge(I64, F64, bits_of_double, double_of_bits)
+@njit(nogil=True)
+def _noted(found: Any, stats: Any) -> Any:
+    """Adds to the statistics what the judge found; the rows outside the bound."""
+    bad_rows, worst, squares = found
+    stats[0] = max(stats[0], F64(float_of_bits(U32(worst))))
+    stats[1] += F64(squares)
+    return U32(bad_rows)
+
+
+@njit(nogil=True)
+def _judge_doubles(errors: Any, inverse: Any, tolerance: Any, stats: Any) -> Any:
+    """Finds rows with an error above the tolerance."""
+    # Compared as patterns, which order as the values do and set NaN above all.
+    bad_rows, worst, squares = U32(0), I64(0), I64(0)
+    most = I64(bits_of_double(tolerance))
+    for row in range(32):
+        top, row_squares = I64(0), I64(0)
+        for lane in range(32):
+            error = errors[row * 32 + lane]
+            top = max(top, I64(bits_of_double(error)))
+            steps = error * inverse
+            unit = I64(np.rint((steps if steps < 1.0 else 1.0) * ERROR_UNITS))
+            row_squares += unit * unit
+        bad = top > most
+        bad_rows = U32(bad_rows | U32(U32(bad) << U32(row)))
+        squares += I64(0) if bad else row_squares
+        worst = worst if bad else max(worst, top)
+    stats[0] = max(stats[0], double_of_bits(U64(worst)))
+    stats[1] += F64(squares)
+    return bad_rows
 
 
 @njit(nogil=True)
@@ -227,7 +231,6 @@ def _pattern(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any)
     return bad_rows
 
 
-_FLOAT = _linear(itself, itself, False)
 _FLOAT_DITHERED = _linear(itself, itself, True)
 _HALF = _linear(float_of_half, rounded_to_half, False)
 _HALF_DITHERED = _linear(float_of_half, rounded_to_half, True)
@@ -258,7 +261,7 @@ def _quantise(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any
     def of_floats(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
         if law.dithered:
             return _FLOAT_DITHERED(x, law, codes, noises, errors, stats)
-        return _FLOAT(x, law, codes, noises, errors, stats)
+        return _float(x, law, codes, noises, errors, stats)
 
     def of_shorts(x: Any, law: Any, codes: Any, noises: Any, errors: Any, stats: Any) -> Any:
         if law.kind == LOGARITHMIC:

@@ -16,6 +16,7 @@ from scadl_core.compress.tiling import CHUNK, GROUP, SIZE_MASK, SLACK, TILE, Til
 from scadl_core.errors import StreamError
 
 _thread = threading.local()
+_KEPT = 1 << 24  # words of scratch that a thread keeps at most
 
 
 def _room() -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
@@ -26,6 +27,9 @@ def _room() -> tuple[NDArray[np.uint32], NDArray[np.float32]]:
 
 
 def _scratch(words: int) -> NDArray[np.uint32]:
+    """Room for words, kept from call to call; only what is written to takes memory."""
+    if words > _KEPT:
+        return np.empty(words, np.uint32)
     if getattr(_thread, "scratch", np.empty(0)).size < words:
         _thread.scratch = np.empty(words, np.uint32)
     scratch: NDArray[np.uint32] = _thread.scratch
@@ -62,28 +66,37 @@ def encode(values: NDArray[Any], form: Format, law: Law) -> tuple[Tiles, tuple[f
         The tiles, and the kernels' largest error and sum of squared errors.
     """
     numbers = chunks.numbers_of(law)
+    parts = _parts(_viewed(values, form, law))
+    room_of = [part.size // TILE * tiles.most_words(form.bits) + SLACK for _, part in parts]
 
-    def one(job: tuple[int, NDArray[Any]]) -> tuple[Any, Any, Any]:
-        start, part = job
+    def one(start: int, part: NDArray[Any], out: NDArray[np.uint32]) -> tuple[int, Any, Any]:
         room, noises = _room()
-        count = part.size // TILE
-        out = _scratch(count * tiles.most_words(form.bits) + SLACK)
-        descriptors, stats = np.empty(count, np.uint16), np.zeros(2)
+        descriptors, stats = np.empty(part.size // TILE, np.uint16), np.zeros(2)
         used = chunks.encode(
-            part, part.view(np.uint16), *numbers, room, 0, 1, start, out, descriptors, noises, stats
+            part, part.view(np.uint16), *numbers, room, start, out, descriptors, noises, stats
         )
-        return out[:used].copy(), descriptors, stats
+        return used, descriptors, stats
 
-    done = threads.run(one, _parts(_viewed(values, form, law)))
-    words = _joined([d[0] for d in done])
+    def apart(job: int) -> tuple[NDArray[np.uint32], Any, Any]:
+        out = _scratch(room_of[job])
+        used, *rest = one(*parts[job], out)
+        return out[:used].copy(), *rest
+
+    def behind() -> list[tuple[NDArray[np.uint32], Any, Any]]:
+        out, at, done = _scratch(sum(room_of)), 0, []
+        for part in parts:
+            used, *rest = one(*part, out[at:])
+            done.append((out[at : at + used], *rest))
+            at += used
+        return done
+
+    alone = threads.get_num_threads() == 1 or len(parts) <= 1
+    done = behind() if alone else threads.run(apart, range(len(parts)))
+    # Behind the words lies slack that a decoder may touch.
+    words = np.concatenate([*(d[0] for d in done), np.zeros(SLACK, np.uint32)])
     descriptors = np.concatenate([np.empty(0, np.uint16), *(d[1] for d in done)])
     worst = max((float(d[2][0]) for d in done), default=0.0)
     return Tiles(descriptors, words), (worst, float(sum(d[2][1] for d in done)))
-
-
-def _joined(parts: list[NDArray[np.uint32]]) -> NDArray[np.uint32]:
-    """The words of all chunks, and the slack behind them that a decoder may touch."""
-    return np.concatenate([*parts, np.zeros(SLACK, np.uint32)])
 
 
 def _viewed(values: NDArray[Any], form: Format, law: Law) -> NDArray[Any]:
@@ -101,34 +114,26 @@ def _parts(values: NDArray[Any]) -> list[tuple[int, NDArray[Any]]]:
     return parts
 
 
-def measure(values: NDArray[Any], form: Format, law: Law, stride: int) -> int:
-    """How many words a sample of tiles takes.
+def measure(
+    values: NDArray[Any], form: Format, law: Law, widths: list[int], stride: int
+) -> list[int]:
+    """How many words a sample of tiles takes under predictors 0, 1 and so on.
 
     Args:
         values: 1-D, a whole tile at least.
         form: Type of the elements.
-        law: How.
+        law: How, without dither.
+        widths: Of each predictor.
         stride: Every which tile.
     """
     room, noises = _room()
     viewed = _viewed(values[: values.size // TILE * TILE], form, law)
-    count = -(-viewed.size // TILE // stride)
-    out = _scratch(count * tiles.most_words(form.bits) + SLACK)
-    descriptors = np.empty(count, np.uint16)
-    used = chunks.encode(
-        viewed,
-        viewed.view(np.uint16),
-        *chunks.numbers_of(law),
-        room,
-        0,
-        stride,
-        0,
-        out,
-        descriptors,
-        noises,
-        np.zeros(2),
-    )
-    return int(used)
+    sizes = np.zeros(len(widths), np.int64)
+    chunks.measure(
+        viewed, viewed.view(np.uint16), *chunks.numbers_of(law), room, stride,
+        np.array(widths, np.int64), noises, sizes,
+    )  # fmt: skip
+    return [int(size) for size in sizes]
 
 
 def decode(found: Tiles, form: Format, law: Law, values: NDArray[Any], first: int = 0) -> None:

@@ -15,9 +15,8 @@ SIZE_MASK, SPARSE, ZIGZAG, WIDTHS = U32(0xFFF), U32(1 << 12), U32(1 << 13), U32(
 class Room(NamedTuple):
     """A thread's working memory for one tile."""
 
-    codes: Any  # int32, one zero and 1024 codes
+    codes: Any  # int32, ``BEFORE`` zeros and 1024 codes
     errors: Any  # float64, 1024
-    differences: Any  # uint32, 1024 zeros and 1024 differences along a row
     residuals: Any  # uint32, 1024
     kept: Any  # uint32, those that are not zero, and 32 more
     widths: Any  # uint32, 32: of rows
@@ -25,7 +24,8 @@ class Room(NamedTuple):
     masks: Any  # uint32, 32: of what is kept in each row
 
 
-ROOM_WORDS = 7297
+BEFORE = 1056  # a row is predicted from what lies up to 1024 codes before, and whole rows are read
+ROOM_WORDS = 6304
 
 
 @njit(nogil=True)
@@ -34,14 +34,13 @@ def room_of(memory: Any) -> Any:
     sooner than eight.
     """
     return Room(
-        codes=memory[6272:7297].view(I32),
-        errors=memory[4224:6272].view(np.float64),
-        differences=memory[0:2048],
-        residuals=memory[2048:3072],
-        kept=memory[3072:4128],
-        widths=memory[4128:4160],
-        groups=memory[4160:4192],
-        masks=memory[4192:4224],
+        codes=memory[0:2080].view(I32),
+        errors=memory[2080:4128].view(np.float64),
+        residuals=memory[4128:5152],
+        kept=memory[5152:6208],
+        widths=memory[6208:6240],
+        groups=memory[6240:6272],
+        masks=memory[6272:6304],
     )
 
 
@@ -58,3 +57,10 @@ def words_of(width: Any, halves: Any) -> Any:
     if width == CONSTANT:
         return I64((halves + 1) // 2)
     return I64(width)
+
+
+@njit(nogil=True)
+def planes_of(descriptor: Any) -> Any:
+    """How many planes the widths take."""
+    flag = descriptor >> WIDTHS
+    return I64(6) if flag == U32(3) else I64(2) + I64(flag)

@@ -10,15 +10,23 @@ from typing import Any
 import numpy as np
 from numba import njit
 
-from scadl_core.compress.cpu.lanes import expand_lanes, popcount, running_sum, unpack_planes
+from scadl_core.compress.cpu.lanes import (
+    expand_lanes,
+    popcount,
+    running_sum,
+    running_sum_across,
+    unpack_more_planes,
+    unpack_planes,
+)
 from scadl_core.compress.cpu.quantise import NOTHING
 from scadl_core.compress.cpu.tiles import (
+    BEFORE,
     CONSTANT,
     RAW,
     SIZE_MASK,
     SPARSE,
-    WIDTHS,
     ZIGZAG,
+    planes_of,
     words_of,
 )
 
@@ -26,28 +34,16 @@ U32, I32, I64 = np.uint32, np.int32, np.int64
 
 
 @njit(nogil=True)
-def _unzigzag(residuals: Any) -> Any:
-    for i in range(1024):
-        value = residuals[i]
-        residuals[i] = U32(value >> U32(1)) ^ U32(-I32(value & U32(1)))
-
-
-@njit(nogil=True)
-def _read_widths(words: Any, at: Any, planes: Any, widths: Any) -> Any:
-    widths[:] = 0
-    unpack_planes(words, at, U32(planes), widths, 0, U32(0))
-
-
-@njit(nogil=True)
 def _read_row(words: Any, at: Any, width: Any, values: Any, first: Any) -> Any:
-    for plane in range(0, I64(width), 8):
-        unpack_planes(words, at + plane, U32(I64(width) - plane), values, first, U32(plane))
+    unpack_planes(words, at, U32(width), values, first, U32(0))
+    for plane in range(8, I64(width), 8):
+        unpack_more_planes(words, at + plane, U32(I64(width) - plane), values, first, U32(plane))
 
 
 @njit(nogil=True)
 def _read_dense(room: Any, words: Any, at: Any, size: Any, planes: Any, halves: Any) -> Any:
     """Residuals of a dense tile; False where its parts do not add up to its size."""
-    _read_widths(words, at, planes, room.widths)
+    unpack_planes(words, at, U32(planes), room.widths, 0, U32(0))
     total = planes
     for row in range(room.masks.size):
         if room.widths[row] > CONSTANT:
@@ -55,12 +51,10 @@ def _read_dense(room: Any, words: Any, at: Any, size: Any, planes: Any, halves: 
         total += words_of(room.widths[row], halves)
     if total != size:
         return False
-    room.residuals[:] = 0
     at += planes
     for row in range(room.masks.size):
         width = room.widths[row]
-        if width <= U32(32):
-            _read_row(words, at, width, room.residuals, row * 32)
+        _read_row(words, at, width if width <= U32(32) else U32(0), room.residuals, row * 32)
         at += words_of(width, halves)
     return True
 
@@ -87,12 +81,9 @@ def _read_masks(room: Any, words: Any, at: Any, size: Any) -> Any:
 @njit(nogil=True)
 def _expand(room: Any, dithered: Any) -> Any:
     """Puts what was kept to its places; what was not is zero."""
-    residuals, kept, more = room.residuals, room.kept, U32(0 if dithered else 1)
-    for i in range(1024):
-        kept[i] += more
-    k = I64(0)
+    k, more = I64(0), U32(0 if dithered else 1)
     for row in range(room.masks.size):
-        k = expand_lanes(kept, k, room.masks[row], residuals, row * 32)
+        k = expand_lanes(room.kept, k, room.masks[row], more, room.residuals, row * 32)
 
 
 @njit(nogil=True)
@@ -102,7 +93,7 @@ def _read_sparse(room: Any, words: Any, at: Any, size: Any, planes: Any, dithere
     if rows < 0 or 1 + rows + planes > size:
         return False
     room.widths[:] = 0
-    _read_widths(words, at + 1 + rows, planes, room.groups)
+    unpack_planes(words, at + 1 + rows, U32(planes), room.groups, 0, U32(0))
     groups = (count + 31) // 32
     total = 1 + rows + planes
     for group in range(room.masks.size):
@@ -112,7 +103,6 @@ def _read_sparse(room: Any, words: Any, at: Any, size: Any, planes: Any, dithere
         total += I64(width)
     if total != size:
         return False
-    room.kept[:] = 0
     at += 1 + rows + planes
     for group in range(groups):
         _read_row(words, at, room.groups[group], room.kept, group * 32)
@@ -122,28 +112,15 @@ def _read_sparse(room: Any, words: Any, at: Any, size: Any, planes: Any, dithere
 
 
 @njit(nogil=True)
-def _add_rows_above(residuals: Any, width: Any) -> Any:
-    if width < 32:
-        for i in range(width, 1024):
-            residuals[i] += residuals[i - width]
-        return
-    for first in range(width, 1024, width):
-        above = residuals[first - width : first]
-        row = residuals[first : min(first + width, 1024)]
-        for i in range(row.size):
-            row[i] += above[i]
-
-
-@njit(nogil=True)
 def unpack_tile(room: Any, law: Any, words: Any, at: Any, descriptor: Any, halves: Any) -> Any:
-    """Reads one tile into the room's codes, the first at index 1.
+    """Reads one tile into the room's codes, the first at index ``BEFORE``.
 
     Args:
         room: Working memory; its widths afterwards say which rows are raw.
         law: See :class:`scadl_core.compress.laws.Law`.
         words: uint32, with ``SLACK`` words behind the tile.
         at: The tile's first word.
-        descriptor: What :func:`pack_tile` returned.
+        descriptor: What :func:`plan_tile` returned.
         halves: uint16 words an element.
 
     Returns:
@@ -151,7 +128,7 @@ def unpack_tile(room: Any, law: Any, words: Any, at: Any, descriptor: Any, halve
     """
     size = I64(descriptor & SIZE_MASK)
     if size == 0:
-        room.codes[1:] = NOTHING if law.dithered else I32(0)
+        room.codes[BEFORE:] = NOTHING if law.dithered else I32(0)
         room.widths[:] = 0
         return descriptor == U32(0)
     planes = planes_of(descriptor)
@@ -162,36 +139,33 @@ def unpack_tile(room: Any, law: Any, words: Any, at: Any, descriptor: Any, halve
         return False
     if not sparse and not _read_dense(room, words, at, size, planes, halves):
         return False
-    if descriptor & ZIGZAG:
-        _unzigzag(room.residuals)
-    _restore(room, law)
+    _restore(room, law, U32((descriptor & ZIGZAG) != U32(0)))
     if law.dithered and sparse:
         for i in range(1024):
             if not (room.masks[i >> 5] >> U32(i & 31)) & U32(1):
-                room.codes[i + 1] = NOTHING
+                room.codes[BEFORE + i] = NOTHING
     return True
 
 
 @njit(nogil=True)
-def planes_of(descriptor: Any) -> Any:
-    """How many planes the widths take."""
-    flag = descriptor >> WIDTHS
-    return I64(6) if flag == U32(3) else I64(2) + I64(flag)
-
-
-@njit(nogil=True)
-def _restore(room: Any, law: Any) -> Any:
-    """Codes from residuals."""
-    codes, residuals = room.codes, room.residuals
+def _restore(room: Any, law: Any, zigzag: Any) -> Any:
+    """Codes from residuals. Sums along rows and across them may be taken in either order."""
+    residuals, codes, total = room.residuals, room.codes, U32(0)
     if law.predictor == 0:
         for i in range(1024):
-            codes[i + 1] = I32(residuals[i])
-        return
-    if law.predictor == 2:
-        _add_rows_above(residuals, law.width)
-    total = U32(0)
-    for row in range(room.masks.size):
-        total = running_sum(residuals, row * 32, total, codes, row * 32 + 1)
+            value = residuals[i]
+            codes[BEFORE + i] = I32((value >> zigzag) ^ U32(-I32(value & zigzag)))
+    elif law.predictor == 2 and law.width >= 32:
+        for row in range(room.masks.size):
+            first, at = row * 32, BEFORE + row * 32
+            total = running_sum_across(residuals, first, zigzag, total, codes, at, law.width)
+    else:
+        for row in range(room.masks.size):
+            first, at = row * 32, BEFORE + row * 32
+            total = running_sum(residuals, first, zigzag, total, codes, at, 0)
+        if law.predictor == 2:
+            for i in range(BEFORE + law.width, BEFORE + 1024):
+                codes[i] += codes[i - law.width]
 
 
 @njit(nogil=True)

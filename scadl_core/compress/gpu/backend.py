@@ -132,13 +132,16 @@ def _statistics(stats: Any, law: Law, form: Format) -> tuple[float, float]:
     return float(worst.astype(U32).view(np.float32)), float(squares)
 
 
-def measure(values: Any, form: Format, law: Law, stride: int) -> int:
+def measure(values: Any, form: Format, law: Law, widths: list[int], stride: int) -> list[int]:
     """As :func:`scadl_core.compress.cpu.stream.measure`; waits for the device."""
     whole = values[: values.size // TILE * TILE]
     count = -(-whole.size // TILE // stride)
-    tiles = DeviceTiles.empty(cupy, count, cupy.empty(0, U32), GROUP)
-    _encode(whole, form, law, tiles, stride)
-    return tiles.num_words
+    sizes = []
+    for predictor, width in enumerate(widths):
+        tiles = DeviceTiles.empty(cupy, count, cupy.empty(0, U32), GROUP)
+        _encode(whole, form, law._replace(predictor=predictor, width=width), tiles, stride)
+        sizes.append(tiles.num_words)
+    return sizes
 
 
 def decode(found: Tiles | DeviceTiles, form: Format, law: Law, values: Any, first: int = 0) -> None:

@@ -152,9 +152,11 @@ DEVICE u32 pack(bool dithered, u32* room, u32 (&values)[32], Facts<T>& facts) {
   if (count == 0 && facts.bad == 0) return 0;
   if (!(facts.bad >> lane & 1)) facts.width = bit_length(all);
   const u32 widest = max_of(facts.width), rows = ballot(mask != 0);
-  u32 flag = flag_of(widest), words = planes_of(flag) + sum_of(words_of<T>(facts.width));
+  const u32 dense = sum_of(words_of<T>(facts.width));
+  u32 flag = flag_of(widest), words = planes_of(flag) + dense;
   const u32 groups = (count + 31) / 32, used = (u32)__popc(rows);
-  const bool promising = dithered ? count < TILE : (32 - groups) * widest + groups > used;
+  const bool promising =
+      dithered ? count < TILE : groups * dense + used * (used + 1) < used * dense;
   u32 start = 0, sparse = 0;
   if (facts.bad == 0 && promising) {
     const u32 width = compact(mask, ahead, count, less, room, values);
