@@ -85,20 +85,6 @@ def test_tiles_equal_the_whole_image(kind: str, shape: tuple[int, int], tile: in
     torch.testing.assert_close(tiled, whole, atol=1e-5, rtol=0)
 
 
-def test_only_wanted_tiles_are_computed() -> None:
-    network, image = made("edsr"), torch.from_numpy(smooth(4, 2, 40, 40))
-    asked = []
-
-    def wanted(rows: slice, columns: slice) -> bool:
-        asked.append((rows.start, columns.start))
-        return len(asked) % 3 == 1
-
-    tiles = Tiles(network, 2, 16)
-    found = [(r.start, c.start) for r, c, _ in tiles(lambda r, c: image[:, r, c], 40, 40, wanted)]
-    assert asked == [(r, c) for r in (0, 16, 32) for c in (0, 16, 32)]
-    assert found == [(0, 0), (32, 0), (64, 0)]
-
-
 def test_moved_windows_keep_opposite_edges_apart() -> None:
     network = made("swinir", 1)
     image = torch.rand(1, 1, 16, 16, requires_grad=True)

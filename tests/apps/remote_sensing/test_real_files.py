@@ -81,7 +81,7 @@ def test_a_file_is_used_or_refused(name: str, tmp_path: Path) -> None:
         assert "\n" not in str(caught.value)
         return
     data, task = prepared(path)
-    if path.stat().st_size < 600_000 and path.suffix not in (
+    if path.stat().st_size < 290_000 and path.suffix not in (
         ".jp2",
         ".jpg",
     ):  # the others in the soak test
