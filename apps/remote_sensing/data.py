@@ -190,6 +190,11 @@ class SceneData:
         largest = max((max(region.shape) for region in regions), default=1)
         return self._crops(split, min(self.window, largest), white, level_C)
 
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What was left open and is settled now, by its name below ``data``."""
+        return {"inputs": self.inputs, "split": self.split}
+
     def dimensions(self) -> dict[str, Any]:
         """The arguments that the data decide for the network."""
         return {"in_channels": len(self.inputs), "scale": self.sensor.scale}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from apps.remote_sensing.losses import ImageLoss
 from apps.remote_sensing.metrics import Sums, add, against_input, against_truth, cropped, scores
@@ -101,9 +101,25 @@ class SuperResolution(Task):
 
     def exportable(self) -> Exportable:
         """The network, for images of a fixed size."""
-        shape = (1, len(self.facts["inputs"]), EXPORTED_PIXELS, EXPORTED_PIXELS)
+        shape = (2, len(self.facts["inputs"]), EXPORTED_PIXELS, EXPORTED_PIXELS)
         about = {name: self.facts[name] for name in ("inputs", "white", "sensor")}
         how = "values in units of white (white: see there), gaps filled; tiles need a margin"
         return Exportable(
-            self.network.eval(), {"image": torch.zeros(shape)}, "fine_image", {**about, "how": how}
+            _Exported(self.network).eval(),
+            {"image": torch.zeros(shape)},
+            "fine_image",
+            {**about, "how": how},
         )
+
+
+class _Exported(nn.Module):
+    """A network as it is exported, whose inputs are counted."""
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network = network
+
+    def forward(self, *images: Tensor) -> Tensor:
+        """BCHW to BCHW of more pixels."""
+        fine_BCHW: Tensor = self.network(*images)
+        return fine_BCHW
