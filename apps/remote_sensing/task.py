@@ -102,7 +102,8 @@ class SuperResolution(Task):
     def exportable(self) -> Exportable:
         """The network, for images of a fixed size."""
         shape = (2, len(self.facts["inputs"]), EXPORTED_PIXELS, EXPORTED_PIXELS)
-        about = {name: self.facts[name] for name in ("inputs", "white", "sensor")}
+        about = {name: self.facts[name] for name in ("white", "sensor")}
+        about["bands"] = self.facts["inputs"]
         how = "values in units of white (white: see there), gaps filled; tiles need a margin"
         return Exportable(
             _Exported(self.network).eval(),
