@@ -141,7 +141,7 @@ def sample_folder(trained: Path, sample_data: Path) -> Path:
     return next((sample_data / "climate").glob("sample-12-4-32x48-*"))
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def run_ranks() -> Callable[..., list[Any]]:
     """Calls a function in N processes that see the environment which torchrun makes.
 

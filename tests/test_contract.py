@@ -75,6 +75,7 @@ def test_the_same_words_in_every_app(app: App, workplace: Path) -> None:
         "model",
         "optimizer",
         "memory",
+        "comm",
         "solver",
         "trainer",
         "seed",

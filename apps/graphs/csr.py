@@ -117,7 +117,7 @@ def build(
         folder: Where buckets and the result lie as files; None: in memory.
 
     Raises:
-        DataError: More nodes than 2^30.
+        DataError: More nodes than 2^30, or an edge to none of them.
     """
     if num_nodes > MOST_NODES:
         raise DataError(f"{num_nodes} nodes: at most {MOST_NODES} can be stored")
@@ -148,7 +148,8 @@ class _Buckets:
     """Messages by range of rows, in memory or in a file a range."""
 
     def __init__(self, num_nodes: int, both: bool, loops: bool) -> None:
-        self.both, self.loops, self.folder = both, loops, None
+        self.both, self.loops, self.num_nodes = both, loops, num_nodes
+        self.folder: Path | None = None
         self.shift = max(0, (num_nodes - 1).bit_length() - 8) if num_nodes > SMALL else 32
         self.count = -(-num_nodes // (1 << self.shift)) or 1
         self.rows = min(num_nodes, 1 << self.shift)
@@ -166,13 +167,17 @@ class _Buckets:
                     self._keep(f"{bucket}.float32", weight_M[start:end])
 
     def _scattered(self, source_E: Ints, target_E: Ints, weight_E: Any) -> tuple[Any, Any, Ints]:
-        keys_M = np.empty(len(source_E) * (1 + self.both), np.int64)
+        keys_M = np.empty(len(source_E) * (1 + self.both), np.uint64)
         entry_M = np.empty(len(keys_M) if weight_E is not None else 0, np.int64)
         ends_B = np.zeros(self.count + 1, np.int64)
-        _scatter(source_E, target_E, self.shift, self.both, self.loops, ends_B, keys_M, entry_M)
+        highest = _scatter(
+            source_E, target_E, self.shift, self.both, self.loops, ends_B, keys_M, entry_M
+        )
+        if len(source_E) and highest >= self.num_nodes:
+            raise DataError(f"an edge leads to a node that is not one of 0..{self.num_nodes - 1}")
         used = ends_B[self.count - 1]
         weight_M = None if weight_E is None else weight_E[entry_M[:used]].astype(np.float32)
-        return keys_M, weight_M, ends_B
+        return keys_M.view(np.int64), weight_M, ends_B
 
     def _keep(self, name: str, values: NDArray[Any]) -> None:
         if self.folder is None:
@@ -191,31 +196,20 @@ class _Buckets:
     def merged(self, bucket: int) -> tuple[Ints, NDArray[Any], NDArray[Any] | None, int]:
         """Lengths of the rows of a bucket, its columns and weights, and its distinct edges."""
         keys_M, weight_M = self._taken(f"{bucket}.int64"), self._taken(f"{bucket}.float32")
-        if keys_M is None:
-            keys_M = np.empty(0, np.int64)
+        keys_M = np.empty(0, np.int64) if keys_M is None else keys_M
         if weight_M is None:
             keys_M.sort()  # a copy already
         else:
             order_M = np.argsort(keys_M, kind="stable")
             keys_M, weight_M = keys_M[order_M], weight_M[order_M]
-        new_M = _changes(keys_M)
-        distinct = int(np.count_nonzero(new_M & (keys_M & 1 == 0)))
-        if weight_M is not None:
-            weight_M = (
-                np.add.reduceat(weight_M, np.flatnonzero(new_M)) if len(weight_M) else weight_M
-            )
-            keys_M = keys_M[new_M]
-        keys_M >>= 1
-        new_M = _changes(keys_M)
-        if weight_M is not None and len(weight_M):
-            weight_M = np.maximum.reduceat(weight_M, np.flatnonzero(new_M))
-        keys_M = keys_M[new_M]
-        row_M = (keys_M >> 32) - (bucket << self.shift)
-        size = self.rows if bucket < self.count else 0
+        degree_R = np.zeros(self.rows if bucket < self.count else 0, np.int64)
+        column_M = np.empty(len(keys_M), np.int32)
+        given_M = np.empty(0, np.float32) if weight_M is None else weight_M
+        kept, distinct = _merge(keys_M, given_M, bucket << self.shift, degree_R, column_M)
         return (
-            np.bincount(row_M, minlength=size),
-            (keys_M & COLUMN).astype(np.int32),
-            weight_M,
+            degree_R,
+            column_M[:kept],
+            weight_M if weight_M is None else weight_M[:kept],
             distinct,
         )
 
@@ -252,39 +246,61 @@ def _mapped(path: Path) -> NDArray[Any]:
     return np.memmap(path, dtype, "r") if path.stat().st_size else np.empty(0, dtype)
 
 
-def _changes(keys_M: Ints) -> NDArray[np.bool_]:
-    """Where a sorted array has another value than before."""
-    new_M = np.ones(len(keys_M), bool)
-    np.not_equal(keys_M[1:], keys_M[:-1], out=new_M[1:])
-    return new_M
-
-
 def _scatter_messages(
     source_E: Any, target_E: Any, shift: Any, both: Any, loops: Any, ends_B: Any, keys_M: Any,
     entry_M: Any,
-) -> None:  # fmt: skip
-    """Keys, row | column | direction, in order of buckets, which end at ``ends_B``."""
+) -> int:  # fmt: skip
+    """Keys, row | column | direction, in order of buckets, which end at ``ends_B``; gives the
+    highest node, a negative one as a number beyond all.
+    """
+    one, by, highest = np.uint64(1), np.uint64(shift), np.uint64(0)
     for e in range(len(source_E)):
-        if source_E[e] != target_E[e] or loops:
-            ends_B[(target_E[e] >> shift) + 1] += 1
-            if both and source_E[e] != target_E[e]:
-                ends_B[(source_E[e] >> shift) + 1] += 1
+        highest = max(highest, np.uint64(source_E[e]), np.uint64(target_E[e]))
+    if highest >> by >= len(ends_B) - 1:
+        return highest
+    for e in range(len(source_E)):
+        source, target = np.uint64(source_E[e]), np.uint64(target_E[e])
+        ends_B[(target >> by) + one] += source != target or loops
+        ends_B[(source >> by) + one] += both and source != target
     for b in range(1, len(ends_B)):
         ends_B[b] += ends_B[b - 1]
     for e in range(len(source_E)):
-        source, target = source_E[e], target_E[e]
+        source, target = np.uint64(source_E[e]), np.uint64(target_E[e])
         if source != target or loops:
-            place = ends_B[target >> shift]
-            ends_B[target >> shift] += 1
-            keys_M[place] = (target << 33) | (source << 1)
+            place = ends_B[target >> by]
+            ends_B[target >> by] += 1
+            keys_M[place] = (target << np.uint64(33)) | (source << one)
             if len(entry_M):
                 entry_M[place] = e
             if both and source != target:
-                place = ends_B[source >> shift]
-                ends_B[source >> shift] += 1
-                keys_M[place] = (source << 33) | (target << 1) | 1
+                place = ends_B[source >> by]
+                ends_B[source >> by] += 1
+                keys_M[place] = (source << np.uint64(33)) | (target << one) | one
                 if len(entry_M):
                     entry_M[place] = e
+    return highest
 
 
-_scatter = Kernel(_scatter_messages)
+def _merge_messages(
+    keys_M: Any, weight_M: Any, first: Any, degree_R: Any, column_M: Any
+) -> tuple[int, int]:
+    """Writes each message of sorted keys once, and counts them and the distinct edges; weights are
+    summed and compared where they stand.
+    """
+    kept, distinct, total, best = 0, 0, 0.0, 0.0
+    for m in range(len(keys_M)):
+        key, before = keys_M[m], keys_M[m - 1] if m else np.int64(-2)
+        distinct += key != before and not key & 1
+        if key >> 1 != before >> 1:
+            column_M[kept] = (key >> 1) & COLUMN
+            degree_R[(key >> 33) - first] += 1
+            kept, best = kept + 1, -np.inf
+        if len(weight_M):
+            total = weight_M[m] + (total if key == before else 0.0)
+            if m + 1 == len(keys_M) or keys_M[m + 1] != key:
+                best = max(best, total)
+                weight_M[kept - 1] = best
+    return kept, distinct
+
+
+_scatter, _merge = Kernel(_scatter_messages), Kernel(_merge_messages)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,12 +18,15 @@ import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from apps.graphs.audit import report
+from apps.graphs.columns import BLOCK
 from apps.graphs.csr import CSR, build
 from apps.graphs.files import read
 from apps.graphs.formats.tables import Columns
+from apps.graphs.halo import Part, cut
 from apps.graphs.hops import hops, in_files, scales
 from apps.graphs.labels import label_hops
 from apps.graphs.nodes import DEFAULT_SPLIT, Features, features_of, splits_of, target_of
+from apps.graphs.partition import partition
 from apps.graphs.propose import propose
 from apps.graphs.samples import BATCHES, GraphSamples
 from scadl_core.comm import World
@@ -35,7 +38,8 @@ from scadl_core.workflow.statistics import Moments
 Floats = NDArray[np.float32]
 SCALINGS = ("auto", "standard", "rows", "none")
 LABELLED = ("target", "kind", "label_use")  # where labels are inputs
-BLOCK = 65536  # nodes whose features are worked on at a time
+STORAGES = ("auto", "memory", "disk")
+PART_OF_MEMORY = 4  # files beyond this part of the memory allowed are not read whole
 # What predictions on another graph need to be told of these arguments.
 REMEMBERED = (
     "weight", "columns", "unknown", "directed", "loops", "missing", "make", "norm", "hops",
@@ -70,8 +74,11 @@ class GraphData:
         fanouts: Neighbours drawn in each layer.
         replace: Whether one may be drawn twice.
         parts: Clusters in the graph.
-        memory_GiB: Features and hops beyond this lie in files in
-        store: this folder, removed with the object.
+        storage: ``disk``: edges, features and hops lie in files that are mapped into memory, and
+            tables are read in pieces; ``memory``; or ``auto``: on disk where the files that are
+            read are beyond a quarter of memory_GiB.
+        memory_GiB: Features and hops beyond this lie in files, too.
+        store: The folder of these files, which are removed with the object.
 
     Raises:
         ConfigError: Values that do not fit together.
@@ -103,13 +110,15 @@ class GraphData:
         fanouts: Sequence[int] = (15, 10),
         replace: bool = False,
         parts: int = 64,
+        storage: str = "auto",
         memory_GiB: float = 4.0,
         store: str | None = None,
     ) -> None:
         given = dict(locals())
         remembered = (*REMEMBERED, *LABELLED) if label_use else REMEMBERED
         self.settings = {name: given[name] for name in remembered}
-        for name, words in (("batches", BATCHES), ("scale", SCALINGS)):
+        words_of = {"batches": BATCHES, "scale": SCALINGS, "storage": STORAGES}
+        for name, words in words_of.items():
             if given[name] not in words:
                 raise ConfigError(f"data.{name}: got {given[name]!r}{nearest(given[name], words)}")
         if label_use and batches != "hops":
@@ -122,15 +131,18 @@ class GraphData:
         )
         self.num_hops, self.batches, self.fanouts, self.replace = hops, batches, fanouts, replace
         self.parts, self.split = parts, DEFAULT_SPLIT | dict(split or {})
-        self.raw = read(path, Columns(**(columns or {})), weight, unknown)
+        self.storage, self.on_disk = storage, storage == "disk"
+        self.raw = read(path, Columns(**(columns or {})), weight, unknown, place=self._place)
         if not len(self.raw.ids):
             raise DataError(f"{self.raw.files[0]}: has no node")
-        self.graph: CSR = build(self.raw.stream(), len(self.raw.ids), directed, loops)
+        rows = self._folder / "rows" if self.on_disk else None
+        self.graph: CSR = build(self.raw.stream(), len(self.raw.ids), directed, loops, rows)
         self.scales = scales(self.graph, norm)
         self.features: Features = features_of(self.raw, self.graph, list(inputs), missing, make)
         self.target = target_of(self.raw, target, kind, list(classes))
         self._scaling: dict[str, Any] | None = None
-        self._folder: Path | None = None
+        self._part: Part | None = None
+        self._full: dict[bool, Any] = {}
 
     def files(self) -> list[Path]:
         """The files that were read."""
@@ -165,7 +177,7 @@ class GraphData:
             return self._scaling
         by, values = self.scale, self.features.values
         if by == "auto":
-            few = values[:: max(1, len(self.raw.ids) // BLOCK)]
+            few = values[np.arange(0, len(self.raw.ids), max(1, len(self.raw.ids) // BLOCK))]
             few = few.toarray() if sp.issparse(few) else few
             by = "rows" if few.size and few.min() >= 0 and (few == 0).mean() > 0.5 else "standard"
         if by != "standard":
@@ -195,7 +207,10 @@ class GraphData:
         if self.target.kind == "classes":
             one_hot_NC = np.eye(len(self.target.names), dtype=np.float32)[self.target.label]
         more = label_hops(self.graph, self.scales, one_hot_NC, self.splits["train"], self.num_hops)
-        return [np.hstack(pair) for pair in zip(found, more, strict=True)]
+        make = self._make("labelled", self.x_NF.shape[1] + one_hot_NC.shape[1])
+        return [
+            np.concatenate(it, 1, out=make(k)) for k, it in enumerate(zip(found, more, strict=True))
+        ]
 
     @cached_property
     def rms_K(self) -> list[float]:
@@ -208,17 +223,48 @@ class GraphData:
     def _inputs_KNF(self) -> list[Floats]:
         return self.hops_KNF if self.batches == "hops" else [self.x_NF]
 
+    @cached_property
+    def cluster_N(self) -> NDArray[np.int64]:
+        """The cluster of each node."""
+        return partition(self.graph, self.parts)
+
+    def part(self, world: World) -> Part | None:
+        """What this rank has of the full graph; None: all of it."""
+        if world.size == 1:
+            return None
+        if self._part is None:
+            owner_N = world.first(lambda: partition(self.graph, world.size))
+            self._part = cut(self.graph, owner_N, world)
+        return self._part
+
+    def full(self, part: Part | None, make: Callable[[], Any]) -> Any:
+        """The features and edges of all nodes, or of a part, made once."""
+        if (part is not None) not in self._full:
+            self._full[part is not None] = make()
+        return self._full[part is not None]
+
     def _make(self, name: str, features: int) -> Any:
         """Makes arrays of a hop, in files where all hops together are beyond the memory allowed."""
         shape = (self.graph.num_nodes, features)
-        if np.prod(shape) * 4 * (self.num_hops + 1) <= self.memory_GiB * 2**30:
+        is_small = np.prod(shape) * 4 * (self.num_hops + 1) <= self.memory_GiB * 2**30
+        if is_small and not self.on_disk:
             return lambda hop: np.empty(shape, np.float32)
-        if self._folder is None:
-            if self.store is not None:
-                Path(self.store).mkdir(parents=True, exist_ok=True)
-            self._folder = Path(tempfile.mkdtemp(prefix="hops-", dir=self.store))
-            weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         return in_files(self._folder, name, shape)
+
+    def _place(self, files: Sequence[Path]) -> Path | None:
+        """Where the columns of files lie; None: in memory."""
+        size = sum(file.stat().st_size for file in files)
+        if self.storage == "auto":
+            self.on_disk = size > self.memory_GiB * 2**30 / PART_OF_MEMORY
+        return self._folder / "columns" if self.on_disk else None
+
+    @cached_property
+    def _folder(self) -> Path:
+        if self.store is not None:
+            Path(self.store).mkdir(parents=True, exist_ok=True)
+        folder = Path(tempfile.mkdtemp(prefix="graph-", dir=self.store))
+        weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
+        return folder
 
     def dimensions(self) -> dict[str, Any]:
         """The arguments that the data decide for the network, by torch-geometric's names."""

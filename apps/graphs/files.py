@@ -34,6 +34,7 @@ def read(
     weight: str | None = "auto",
     unknown: str = "error",
     key: str = "data.path",
+    place: Callable[[Sequence[Path]], Path | None] = lambda files: None,
 ) -> Raw:
     """Reads the graph that some files hold, whatever their format.
 
@@ -43,6 +44,8 @@ def read(
         weight: Edge weights: ``auto``, a column, or None.
         unknown: ``error`` or ``drop``, for edges to ids that no node has.
         key: What the paths were written for, to name in messages.
+        place: Of files that can be read in pieces: where columns of numbers of the nodes lie as
+            files; None: in memory.
 
     Raises:
         ConfigError: An unknown policy.
@@ -51,7 +54,7 @@ def read(
     if unknown not in POLICIES:
         raise ConfigError(f"data.unknown: got {unknown!r}{nearest(unknown, POLICIES)}")
     if isinstance(paths, str | Path) and (Path(paths).expanduser() / "raw").is_dir():
-        return read_ogb(Path(paths).expanduser())
+        return read_ogb(Path(paths).expanduser(), place)
     planetoid = _planetoid(paths)
     if planetoid:
         return read_planetoid(planetoid)
@@ -65,7 +68,7 @@ def read(
         if file.suffix.lower() not in TABLES:
             known = ", ".join(SUFFIXES)
             raise DataError(f"{file}: of a graph, files ending in {known}, or ind.* are read")
-    return _read_tables(files, columns, weight, unknown, key)
+    return _read_tables(files, columns, weight, unknown, key, place)
 
 
 def _planetoid(paths: Paths) -> Path | None:
@@ -84,7 +87,12 @@ def _several(files: Sequence[Path], key: str) -> DataError:
 
 
 def _read_tables(
-    files: Sequence[Path], columns: Columns, weight: str | None, unknown: str, key: str
+    files: Sequence[Path],
+    columns: Columns,
+    weight: str | None,
+    unknown: str,
+    key: str,
+    place: Callable[[Sequence[Path]], Path | None],
 ) -> Raw:
     tables = [Table(file) for file in files]
     edges = [it for it in tables if not _named(it, NODE_WORDS) and it.ends(columns)]
@@ -102,7 +110,8 @@ def _read_tables(
         )
     if len(nodes) > 1:
         raise _several([it.path for it in nodes], key)
-    raw = read_tables(edges, nodes[0] if nodes else None, columns, weight, unknown)
+    of_nodes = nodes[0] if nodes else None
+    raw = read_tables(edges, of_nodes, columns, weight, unknown, place(files))
     rest = [it.path.name for it in tables if it not in (*edges, *nodes)]
     raw.notes += [f"not used: {', '.join(rest)}"] * bool(rest)
     return raw

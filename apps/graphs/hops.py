@@ -11,22 +11,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from llvmlite import ir
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from apps.graphs.csr import CSR
-from scadl_core.compress.cpu.chunks import Kernel
-from scadl_core.compress.threads import run
+from apps.graphs.product import times
 from scadl_core.errors import ConfigError, DataError, nearest
 
 Floats = NDArray[np.float32]
-BLOCK_ROWS = 4096
-WIDTH = 64  # features of a block: eight vectors of eight
-AHEAD = 8  # messages between asking for a row of features and reading it
-NORMS = ("sym", "row")
+NORMS = ("sym", "row", "none")
 
 
 class Scales(NamedTuple):
@@ -47,10 +39,10 @@ def scales(graph: CSR, norm: str = "sym") -> Scales:
     """How a graph's matrix is normalised.
 
     Args:
-        graph: Its weights must not be negative.
+        graph: Its weights must not be negative, except for ``none``.
         norm: ``sym``: (D + I)^-1/2 (W + I) (D + I)^-1/2, Kipf and Welling 2017, arXiv:1609.02907,
             with D the row sums of W; ``row``: D^-1 W, the mean of the neighbours, 0 where there
-            are none.
+            are none; ``none``: W itself, for networks that normalise it themselves.
 
     Raises:
         ConfigError: Another word.
@@ -58,10 +50,13 @@ def scales(graph: CSR, norm: str = "sym") -> Scales:
     """
     if norm not in NORMS:
         raise ConfigError(f"data.norm: got {norm!r}{nearest(norm, NORMS)}")
+    if norm == "none":
+        ones_N = np.ones(graph.num_nodes, np.float32)
+        return Scales(ones_N, ones_N, 0.0)
     if graph.weight is not None and len(graph.weight) and graph.weight.min() < 0:
         raise DataError(
             f"an edge weight is negative ({graph.weight.min():g}), of which no mean can be taken; "
-            "set data.weight=null to count edges, or mend the weights"
+            "set data.weight=null to count edges, or data.norm=none, or mend the weights"
         )
     if norm == "row":
         left_N = 1 / np.where(graph.strength_N > 0, graph.strength_N, np.inf)
@@ -85,68 +80,9 @@ def propagate(graph: CSR, by: Scales, x_NF: Any, out_NF: Any = None) -> Any:
     """
     if not isinstance(x_NF, np.ndarray):
         return _propagate_on_device(graph, by, x_NF)
-    out_NF = np.empty_like(x_NF) if out_NF is None else out_NF
     weight_M = graph.weight if graph.weight is not None else np.empty(0, np.float32)
-    arrays = (graph.indptr, graph.indices, weight_M, by.left_N, by.right_N)
-
-    def block(first: int) -> None:
-        out_RF = out_NF[first : first + BLOCK_ROWS]
-        _multiply(*arrays, np.float32(by.loop), x_NF, out_RF, first)
-
-    run(block, range(0, graph.num_nodes, BLOCK_ROWS))
-    return out_NF
-
-
-@intrinsic
-def _prefetch(typing: Any, array: Any, row: Any, column: Any) -> Any:
-    """Asks for a value of a matrix some time before it is read."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-        view = context.make_array(signature.args[0])(context, builder, arguments[0])
-        place = cgutils.get_item_pointer(
-            context, builder, signature.args[0], view, list(arguments[1:]), wraparound=False
-        )
-        function = cgutils.get_or_insert_function(
-            builder.module,
-            ir.FunctionType(ir.VoidType(), [kind, *[number] * 3]),
-            "llvm.prefetch.p0",
-        )
-        builder.call(function, [builder.bitcast(place, kind), *map(number, (0, 3, 1))])
-        return context.get_dummy_value()
-
-    return types.void(array, types.int64, types.int64), generate
-
-
-def _multiply_rows(
-    indptr: Any, indices: Any, weight_M: Any, left_N: Any, right_N: Any, loop: Any, x_NF: Any,
-    out_RF: Any, first: Any,
-) -> None:  # fmt: skip
-    """Features go in blocks of a fixed width, whose sums stay in registers."""
-    sum_W = np.empty(WIDTH, np.float32)
-    for r in range(len(out_RF)):
-        i = first + r
-        own, left = loop * right_N[i], left_N[i]
-        for start in range(0, x_NF.shape[1], WIDTH):
-            width = min(WIDTH, x_NF.shape[1] - start)
-            sum_W[:] = 0
-            for m in range(indptr[i], indptr[i + 1]):
-                j = indices[m]
-                scale = right_N[j] * weight_M[m] if len(weight_M) else right_N[j]
-                if width == WIDTH:
-                    if m + AHEAD < len(indices):
-                        for f in range(0, WIDTH, 16):
-                            _prefetch(x_NF, np.int64(indices[m + AHEAD]), np.int64(start + f))
-                    for f in range(WIDTH):
-                        sum_W[f] += scale * x_NF[j, start + f]
-                else:
-                    for f in range(width):
-                        sum_W[f] += scale * x_NF[j, start + f]
-            for f in range(width):
-                out_RF[r, start + f] = left * (sum_W[f] + own * x_NF[i, start + f])
-
-
-_multiply = Kernel(_multiply_rows)
+    scales = by.left_N, by.right_N, by.loop
+    return times(graph.indptr, graph.indices, weight_M, *scales, x_NF, out_NF)
 
 
 def _propagate_on_device(graph: CSR, by: Scales, x_NF: Any) -> Any:

@@ -121,23 +121,24 @@ class MessagePassing(nn.Module):
         dropout: Between layers, and on the inputs.
         heads: Of attention.
         norm: Between layers: None, or a norm of torch-geometric's such as ``LayerNorm``.
-        batches: What ``data.batches`` is by default.
+        batches: What ``data.batches`` is by default, and
+        edges: what ``data.norm`` is. GraphSAGE takes a plain mean, and GAT its own weights and
+            loops, so they are given the edges as they are.
     """
 
     def __init__(
         self, in_channels: int, out_channels: int, layer: str = "gcn", width: int = 64,
         depth: int = 2, dropout: float = 0.5, heads: int = 1, norm: str | None = None,
-        batches: str = "full",
+        batches: str = "full", edges: str = "sym",
     ) -> None:  # fmt: skip
         super().__init__()
-        from torch_geometric.nn import GAT, GCN, GraphSAGE
+        from apps.graphs.message import GAT, GCN, GraphSAGE
 
         kinds: dict[str, Any] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
         if layer not in kinds:
             raise ConfigError(f"model.layer: got {layer!r}{nearest(layer, kinds)}")
         # The weights of edges are those of the whole graph, whatever part of it is at hand.
         given = {"gcn": {"normalize": False, "add_self_loops": False}, "gat": {"heads": heads}}
-        self.layer = layer
         self.before = nn.Dropout(dropout)
         self.layers = kinds[layer](
             in_channels, width, depth, out_channels, dropout, norm=norm, **given.get(layer, {})
@@ -151,6 +152,5 @@ class MessagePassing(nn.Module):
             edge_index: int64 of shape (2, M), from the first row to the second.
             edge_weight: Of shape (M,).
         """
-        if self.layer != "gcn":  # which has the loops of its normalisation
-            edge_index = edge_index[:, edge_index[0] != edge_index[1]]
-        return self.layers(self.before(x_NF), edge_index, edge_weight=edge_weight)
+        edges = self.layers.edges(edge_index, edge_weight, len(x_NF))
+        return self.layers(self.before(x_NF), edges, edge_weight=edge_weight)

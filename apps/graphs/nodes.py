@@ -13,6 +13,7 @@ import pandas as pd
 import scipy.sparse as sp
 from numpy.typing import NDArray
 
+from apps.graphs.columns import BLOCK, Matrix
 from apps.graphs.csr import CSR
 from apps.graphs.formats.tables import LABELS, SPLIT
 from apps.graphs.hops import propagate, scales
@@ -80,8 +81,11 @@ def features_of(raw: Raw, graph: CSR, inputs: Sequence[str], missing: str, make:
         raw.notes.append(f"nodes have no features: made of their {make} (data.make)")
     if sp.issparse(values):
         return Features(values, names, ignored, 0)
+    if not isinstance(values, Matrix):
+        values = Matrix(values.__getitem__, values.shape)
     filled = 0
-    lacking_F = _lacking(values)
+    known_F, mean_F = _known(values)
+    lacking_F = len(values) - known_F
     if lacking_F.any():
         if missing == "error":
             worst = int(lacking_F.argmax())
@@ -90,7 +94,8 @@ def features_of(raw: Raw, graph: CSR, inputs: Sequence[str], missing: str, make:
                 f"{lacking_F[worst]} of {len(values)} nodes; set data.missing=mean or zero, or "
                 "leave it out of data.inputs"
             )
-        values, filled = _fill(values, missing), int(lacking_F.sum())
+        filled = int(lacking_F.sum())
+        values = values.filled(mean_F * (missing == "mean"))
     return Features(values, names, ignored, filled)
 
 
@@ -103,7 +108,11 @@ def _columns(raw: Raw, inputs: Sequence[str]) -> tuple[Any, list[str], list[str]
             raise DataError(
                 f"{raw.ids.where}: has no feature {unknown[0]}{nearest(unknown[0], names)}"
             )
-        return raw.features[:, [names.index(it) for it in inputs]], list(inputs), []
+        chosen = [names.index(it) for it in inputs]
+        if sp.issparse(raw.features):
+            return raw.features[:, chosen], list(inputs), []
+        shape = (len(raw.features), len(chosen))
+        return Matrix(lambda rows: raw.features[rows][:, chosen], shape), list(inputs), []
     if unknown := [it for it in inputs if it not in raw.columns]:
         raise DataError(
             f"{raw.ids.where}: has no column {unknown[0]} (data.inputs)"
@@ -123,7 +132,7 @@ def _columns(raw: Raw, inputs: Sequence[str]) -> tuple[Any, list[str], list[str]
     ignored = [it for it in raw.columns if it not in (*names, *others)]
     if not names:
         return None, [], ignored
-    return np.stack([raw.columns[it] for it in names], 1).astype(np.float32), names, ignored
+    return Matrix.of([raw.columns[it] for it in names]), names, ignored
 
 
 def _of_structure(graph: CSR, make: str) -> tuple[Any, list[str]]:
@@ -152,17 +161,15 @@ def _of_structure(graph: CSR, make: str) -> tuple[Any, list[str]]:
     return np.hstack([degree_N1, has_N1, mean_N1, std_N1, beyond_N1]), names
 
 
-def _lacking(values: NDArray[Any]) -> Ints:
-    """Values of each feature that are not finite, counted a block of rows at a time."""
-    blocks = (values[at : at + 65536] for at in range(0, len(values), 65536))
-    return sum((~np.isfinite(block)).sum(0) for block in blocks) + np.zeros(values.shape[1], int)
-
-
-def _fill(values: NDArray[Any], missing: str) -> NDArray[np.float32]:
-    values = np.where(np.isfinite(values), values, np.nan).astype(np.float32)
-    known_F = np.isfinite(values).sum(0)
-    mean_F = np.nansum(values, 0, dtype=np.float64) / np.maximum(known_F, 1) * (missing == "mean")
-    return np.where(np.isnan(values), mean_F.astype(np.float32), values)
+def _known(values: Matrix) -> tuple[Ints, NDArray[np.float32]]:
+    """How many values of each feature are finite, and their mean."""
+    count_F, sum_F = np.zeros(values.shape[1], np.int64), np.zeros(values.shape[1])
+    for at in range(0, len(values), BLOCK):
+        block_RF = values[at : at + BLOCK]
+        finite_RF = np.isfinite(block_RF)
+        count_F += finite_RF.sum(0)
+        sum_F += np.where(finite_RF, block_RF, 0).sum(0, dtype=np.float64)
+    return count_F, (sum_F / np.maximum(count_F, 1)).astype(np.float32)
 
 
 def target_of(

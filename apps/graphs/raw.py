@@ -14,10 +14,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from apps.graphs.csr import Edges
+from apps.graphs.csr import Edges, Ints
 from scadl_core.errors import DataError
 
 POLICIES = ("error", "drop")
+DENSE = 8  # ids below so many times their count are looked up in a list
 
 
 class Ids:
@@ -38,6 +39,7 @@ class Ids:
         if not self.index.is_unique:
             twice = self.index[self.index.duplicated()][0]
             raise DataError(f"{where}: the node id {twice} is there twice; keep one row of each")
+        self._place = _places(self.index)
 
     def __len__(self) -> int:
         return len(self.index)
@@ -49,6 +51,9 @@ class Ids:
 
     def positions(self, ids: Any) -> NDArray[np.int64]:
         """The node of each id, -1 for an unknown one."""
+        if self._place is not None and np.asarray(ids).dtype.kind in "iu":
+            inside = (ids >= 0) & (ids < len(self._place))
+            return np.where(inside, self._place[np.where(inside, ids, 0)], -1)
         if self.index.dtype.kind not in "iu" and pd.Index(ids).dtype.kind in "iu":
             ids = np.asarray(ids).astype(str)  # a table of texts, edges that look like numbers
         return self.index.get_indexer(pd.Index(ids)).astype(np.int64)
@@ -84,6 +89,17 @@ class Ids:
             )
         kept = source_E[known_E], target_E[known_E]
         return *kept, None if weight_E is None else weight_E[known_E]
+
+
+def _places(index: pd.Index) -> Ints | None:
+    """The place of each id from 0 on, -1 of what is none; None where that would be too long."""
+    if index.dtype.kind not in "iu" or not len(index):
+        return None
+    if index.min() < 0 or index.max() >= DENSE * len(index):
+        return None
+    place = np.full(int(index.max()) + 1, -1)
+    place[index.to_numpy()] = np.arange(len(index))
+    return place
 
 
 def _numbers(values: Any) -> Any:

@@ -26,6 +26,7 @@ ISOLATED = 0.01
 TO_BESIDE = 0.6  # of the edges that leave a class
 TAIL = 2.5  # exponent of the degrees
 TRAIN, VAL = 0.1, 0.1
+CHUNK = 1 << 20  # edges worked on at a time
 
 
 def write_sample(
@@ -93,7 +94,10 @@ def block_edges(
     np.fill_diagonal(rate_CC, homophily)
     source_E = _draw(rng, weight_N, int(len(label_N) * degree / 2))
     cumulative_CC = np.cumsum(rate_CC / rate_CC.sum(1, keepdims=True), 1)
-    to_E = (rng.random(len(source_E))[:, None] > cumulative_CC[label_N[source_E], :-1]).sum(1)
+    at_E, to_E = rng.random(len(source_E)), np.empty_like(source_E)
+    for first in range(0, len(source_E), CHUNK):  # of millions of edges, the rates are gigabytes
+        part = slice(first, first + CHUNK)
+        to_E[part] = (at_E[part, None] > cumulative_CC[label_N[source_E[part]], :-1]).sum(1)
     target_E = np.empty_like(source_E)
     for c in range(classes):
         members, edges = np.flatnonzero(label_N == c), np.flatnonzero(to_E == c)

@@ -5,6 +5,7 @@ Suffixes: N node, B node of a batch, K hop, F feature, M message (an edge one wa
 
 from __future__ import annotations
 
+from copy import copy
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -12,9 +13,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from apps.graphs.halo import Part, cut
+from apps.graphs.halo import Part
 from apps.graphs.hops import edge_weights
-from apps.graphs.partition import partition
 from apps.graphs.sampling import sample
 from scadl_core.comm import World
 
@@ -39,18 +39,11 @@ class GraphSamples:
         self._groups: list[Ints] | None = None
         self.part: Part | None = None
         if data.batches == "full":
-            self._cut_for_ranks()
+            self.part = data.part(world)
         elif data.batches == "clusters":
-            part_N = _clusters(data)
+            part_N = data.cluster_N
             inside = [np.flatnonzero(part_N == it) for it in np.unique(part_N[node_N])]
             self._groups = inside
-
-    def _cut_for_ranks(self) -> None:
-        if self.world.size == 1:
-            return
-        data, world = self.data, self.world
-        owner_N = world.first(lambda: partition(data.graph, world.size))
-        self.part = cut(data.graph, owner_N, world)
 
     def __len__(self) -> int:
         if self.data.batches == "full":
@@ -117,15 +110,25 @@ class GraphSamples:
 
     @cached_property
     def _full(self) -> Any:
-        if self.part is None:
-            return self._induced(np.arange(self.data.graph.num_nodes))
+        """Features and edges are the same tensors for all splits."""
+        found = copy(self.data.full(self.part, self._everything))
+        here_N = np.arange(self.data.graph.num_nodes)
+        if self.part is not None:
+            here_N = self.part.node_N[: self.part.owned]
+            found.part = self.part
+        place_B = np.flatnonzero(self._is_wanted_N[here_N])
+        found.place, found.node = torch.from_numpy(place_B), torch.from_numpy(here_N[place_B])
+        found.label = self._labels(here_N[place_B])
+        return found
+
+    def _everything(self) -> Any:
         part, data = self.part, self.data
+        if part is None:
+            return self._induced(np.arange(data.graph.num_nodes))
         ends = part.node_N[part.row_M], part.node_N[part.column_M]
         weight_M = edge_weights(data.graph, data.scales, *ends, part.entry_M)
-        place = np.flatnonzero(self._is_wanted_N[part.node_N[: part.owned]])
-        found = self._part_of_graph(part.node_N, part.row_M, part.column_M, weight_M, place)
-        found.part = part
-        return found
+        none = np.empty(0, np.int64)
+        return self._part_of_graph(part.node_N, part.row_M, part.column_M, weight_M, none)
 
     def _part_of_graph(
         self, node_N: Ints, row_M: Ints, column_M: Ints, weight_M: Any, place_B: Ints
@@ -143,10 +146,3 @@ class GraphSamples:
         arrays = {name: torch.from_numpy(it) for name, it in zip(names, tensors, strict=True)}
         wanted_B = node_N[place_B]
         return Data(**arrays, node=torch.from_numpy(wanted_B), label=self._labels(wanted_B))
-
-
-def _clusters(data: GraphData) -> Ints:
-    found: Ints | None = getattr(data, "_part_N", None)
-    if found is None:
-        found = data._part_N = partition(data.graph, data.parts)
-    return found

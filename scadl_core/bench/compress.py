@@ -46,14 +46,14 @@ class Size(NamedTuple):
 
 
 FULL = Size(16, 48, (512, 512, 64), 9)
-QUICK = Size(4, 12, (128, 128, 64), 2)
+QUICK = Size(4, 12, (128, 128, 64), 9)
 
 
 def bench(quick: bool, console: Console) -> list[Row]:
     """Measures, and prints the tables.
 
     Args:
-        quick: Less data and fewer rounds, at most two minutes.
+        quick: Less data; about four minutes.
         console: Where to print.
 
     Returns:

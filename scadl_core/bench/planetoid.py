@@ -1,13 +1,10 @@
 """Cora and CiteSeer as published with Planetoid (Yang et al. 2016, arXiv:1603.08861).
 
-The files are pickles of Python 2. They are read by an unpickler that knows the few names which
-arrays, sparse matrices and the list of neighbours are made of, and refuses every other.
+The files are pickles of Python 2, read by :mod:`scadl_core.pickles`.
 """
 
 from __future__ import annotations
 
-import pickle
-from collections import defaultdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,9 +14,7 @@ import torch
 from torch import Tensor
 
 from scadl_core.errors import DataError
-
-# What a damaged pickle makes the reader raise.
-_DAMAGED = (EOFError, ValueError, LookupError, TypeError, AttributeError, MemoryError)
+from scadl_core.pickles import unpickle
 
 
 class Graph(NamedTuple):
@@ -38,23 +33,6 @@ class Graph(NamedTuple):
     train: Tensor
     val: Tensor
     test: Tensor
-
-
-class _Arrays(pickle._Unpickler):  # in C, one damaged number takes gigabytes of memory
-    """Arrays, sparse matrices and dicts of lists, nothing else."""
-
-    def find_class(self, module: str, name: str) -> Any:
-        core: Any = np.core if not hasattr(np, "_core") else np._core
-        known = {
-            "_reconstruct": core.multiarray._reconstruct, "ndarray": np.ndarray,
-            "dtype": np.dtype, "csr_matrix": sp.csr_matrix, "defaultdict": defaultdict,
-            "list": list,
-        }  # fmt: skip
-        if module.split(".")[0] not in ("numpy", "scipy", "collections", "__builtin__", "builtins"):
-            raise DataError(f"a Planetoid file names {module}.{name}, which is not read")
-        if name not in known:
-            raise DataError(f"a Planetoid file names {module}.{name}, which is not read")
-        return known[name]
 
 
 def read_graph(folder: Path, name: str, hops: int = 4) -> Graph:
@@ -95,9 +73,8 @@ def read_graph(folder: Path, name: str, hops: int = 4) -> Graph:
 
 def _read(path: Path) -> Any:
     try:
-        with path.open("rb") as file:
-            return _Arrays(file, encoding="latin1").load()
-    except (OSError, pickle.UnpicklingError, *_DAMAGED) as error:
+        return unpickle(path.read_bytes(), path)
+    except OSError as error:
         raise DataError(f"{path}: cannot be read as a Planetoid file ({error})") from None
 
 

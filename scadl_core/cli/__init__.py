@@ -90,7 +90,7 @@ def _run(words: list[str]) -> int:
     known: dict[str, Callable[[list[str]], int]] = {
         name.removesuffix("_"): getattr(verbs, name) for name in verbs.__all__
     }
-    if not words or words[0] in ("-h", "--help", "help"):
+    if not words or words[0] == "help" or {"-h", "--help"} & set(words[:2]):
         print(_USAGE)
         return 0 if words else 2
     if words[0] == "--version":

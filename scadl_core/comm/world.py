@@ -116,6 +116,18 @@ class World:
         dist.all_gather_object(values, value)
         return values
 
+    def gather_first(self, value: T) -> list[T]:
+        """Every rank's value on rank 0, which the others need not hold; there, nothing.
+
+        Args:
+            value: A picklable object.
+        """
+        if self.size == 1:
+            return [value]
+        values: list[Any] | None = [None] * self.size if self.is_first else None
+        dist.gather_object(value, values)
+        return values or []
+
     def broadcast(self, value: T) -> T:
         """The value of rank 0.
 
@@ -189,7 +201,7 @@ class World:
         Returns:
             The sum over ranks, same shape, dtype and device.
         """
-        return tensor if self.size == 1 else _GlobalSum.apply(tensor, self)  # type: ignore[no-untyped-call]
+        return tensor if self.size == 1 else _GlobalSum.apply(tensor, self)
 
 
 class _GlobalSum(torch.autograd.Function):

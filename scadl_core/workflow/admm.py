@@ -50,6 +50,8 @@ class AdmmSolver(GradientSolver):
         base: Arguments of :class:`GradientSolver`.
     """
 
+    exchanges_gradients = False
+
     def __init__(
         self, rule: Rule, blocks: int | None = None, penalty: Penalty | None = None,
         schedule: str = "overlap", message_bound: float | None = None,

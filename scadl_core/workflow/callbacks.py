@@ -14,7 +14,6 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from scadl_core.comm import World
-from scadl_core.comm.gradients import counted_average
 from scadl_core.files import write_text
 from scadl_core.memory import SavedBytes
 from scadl_core.record.checkpoints import read_checkpoint, write_checkpoint
@@ -215,11 +214,8 @@ class History(Callback):
         }
 
     def on_train_start(self, trainer: Trainer, module: Any) -> None:
-        """Starts the clock and counts the gradient exchange from now on."""
+        """Starts the clock and counts what is sent from now on."""
         self._began, self._sent_bytes_began = time.monotonic(), self.world.traffic.sent_bytes
-        model: Any = trainer.strategy.model
-        if hasattr(model, "register_comm_hook"):  # ranks of which each has the whole network
-            model.register_comm_hook(self.world, counted_average)
 
     def on_train_batch_start(self, trainer: Trainer, module: LightningModule, *_: Any) -> None:
         """Opens the measurement of one step's activations."""

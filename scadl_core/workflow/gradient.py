@@ -101,6 +101,8 @@ class GradientSolver:
         progress_bar: Whether a terminal shows a moving bar.
     """
 
+    exchanges_gradients = True
+
     def __init__(
         self,
         trainer: Callable[..., Trainer],

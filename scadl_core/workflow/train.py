@@ -15,6 +15,7 @@ from lightning import Callback
 from omegaconf import DictConfig, OmegaConf
 
 from scadl_core.comm import World
+from scadl_core.comm.gradients import GradientExchange
 from scadl_core.config.build import build
 from scadl_core.errors import ConfigError, RunError, ScadlError
 from scadl_core.files import write_json
@@ -26,6 +27,7 @@ from scadl_core.record.runfolder import RunFolder, new_name, unfinished
 from scadl_core.workflow.activations import ActivationMemory
 from scadl_core.workflow.callbacks import Checkpoints, History, LineProgress, StopOnSignal
 from scadl_core.workflow.contracts import Source
+from scadl_core.workflow.exchange import GradientTraffic, traffic_table
 from scadl_core.workflow.gradient import GradientSolver
 from scadl_core.workflow.interrupts import Interrupts
 from scadl_core.workflow.loaders import Loaders
@@ -106,6 +108,7 @@ class _Run:
             load_weights(task, self.world.first(lambda: self.folder.load_checkpoint(warm, app)))
         loaders: Loaders = build(self.config, "loader", seed=self.config.seed, world=self.world)
         self.memory = self.activations()
+        self.traffic = GradientTraffic(self.world, self.exchange())
         history = History(self.folder.history, self.world, counts_saved=self.memory is None)
         identity = {"app": self.config.app, "facts": facts, "provenance": provenance}
         solver = self.solver(history, identity)
@@ -134,6 +137,13 @@ class _Run:
             return None
         memory: ActivationMemory = build(self.config, "memory", world=self.world)
         return memory
+
+    def exchange(self) -> GradientExchange:
+        """How gradients are averaged over ranks."""
+        if "_target_" not in (self.config.get("comm") or {}):  # none in runs of before
+            return GradientExchange(self.world)
+        exchange: GradientExchange = build(self.config, "comm", world=self.world)
+        return exchange
 
     def try_optimizer(self, task: Task) -> None:
         """Finds a rate or a schedule that its class refuses before the run exists."""
@@ -179,6 +189,7 @@ class _Run:
             callbacks=[
                 *own,
                 *([self.memory] if self.memory else []),
+                self.traffic,
                 history,
                 checkpoints,
                 StopOnSignal(self.interrupts, checkpoints),
@@ -188,6 +199,11 @@ class _Run:
             folder=self.folder.path,
             progress_bar=on_terminal,
         )
+        if not solver.exchanges_gradients and type(self.traffic.exchange) is not GradientExchange:
+            raise ConfigError(
+                "comm: with this solver ranks exchange no gradients that could be compressed; "
+                "choose comm=off and, of solver=admm, solver.message_bound=0.004"
+            )
         return solver
 
     def loggers(self) -> list[Any]:
@@ -203,6 +219,7 @@ class _Run:
         baseline = self.world.first(lambda: build(self.config, "baseline", source=source))
         totals = {**history.totals, "memory/peak_bytes": peak_bytes()}
         totals |= self.memory.totals if self.memory else {}
+        totals |= self.traffic.total()
         totals["comm/sent_bytes"] = sum(self.world.gather(totals["comm/sent_bytes"]))
         all_of_them = {**scores, **{f"baseline/{n}": v for n, v in baseline.items()}, **totals}
         return {name: value for name, value in all_of_them.items() if math.isfinite(value)}
@@ -233,7 +250,7 @@ class _Run:
         learning_curves(self.folder.history, folder / "learning_curves.png")
         captions["learning_curves.png"] = "Loss and scores after each epoch."
         captions |= solver.draw(folder)
-        tables = []
+        tables = [traffic_table(metrics)] if "comm/gradient_ratio" in metrics else []
         if self.memory is not None:
             captions["activations.png"] = self.memory.draw(folder / "activations.png")
             tables.append(self.memory.table())

@@ -22,7 +22,8 @@ Scadl = Callable[..., Any]
 
 
 @pytest.mark.parametrize(
-    ("words", "status"), [(["--help"], 0), (["-h"], 0), (["help"], 0), ([], 2)]
+    ("words", "status"),
+    [(["--help"], 0), (["-h"], 0), (["help"], 0), (["train", "--help"], 0), ([], 2)],
 )
 def test_help_lists_every_verb(scadl: Scadl, words: list[str], status: int) -> None:
     done = scadl(*words)

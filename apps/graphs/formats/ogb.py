@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from apps.graphs.columns import BLOCK, Matrix, columns_of
 from apps.graphs.raw import Ids, Raw, check_ends, once, split_masks
 from scadl_core.errors import DataError
 
 
-def read_ogb(folder: Path) -> Raw:
+def read_ogb(
+    folder: Path, place: Callable[[Sequence[Path]], Path | None] = lambda files: None
+) -> Raw:
     """A node-level graph from ``raw/edge.csv.gz`` and its fellows; one table of split/ is used.
+
+    Args:
+        folder: Of the graph.
+        place: See :func:`apps.graphs.files.read`.
 
     Raises:
         DataError: A file is missing or broken, or the graph has several kinds of nodes.
@@ -24,14 +32,15 @@ def read_ogb(folder: Path) -> Raw:
             f"{folder}: has nodes of several kinds, which is not read here; keep one kind and its "
             "edges, as raw/edge.csv.gz and raw/node-feat.csv.gz"
         )
-    names = ("edge", "node-feat", "node-label", "num-node-list")
-    edge, features, label, count = (_read(raw / f"{name}.csv.gz") for name in names)
+    names = ("edge", "node-label", "num-node-list")
+    edge, label, count = (_read(raw / f"{name}.csv.gz") for name in names)
     if edge is None or count is None:
         raise DataError(f"{raw}: edge.csv.gz and num-node-list.csv.gz are needed")
     nodes = int(count[0, 0])
     stream = once(*edge.astype(np.int64).T[:2])
     check_ends(stream(), nodes, raw / "edge.csv.gz")
     files = sorted([*raw.glob("*.csv.gz"), *folder.glob("split/*/*.csv.gz")])
+    features = _features(raw / "node-feat.csv.gz", place(files))
     masks = {}
     for split in sorted(folder.glob("split/*"))[:1]:
         places = {ours: _read(split / f"{it}.csv.gz") for ours, it in _SPLITS.items()}
@@ -43,6 +52,20 @@ def read_ogb(folder: Path) -> Raw:
 
 
 _SPLITS = {"train": "train", "val": "valid", "test": "test"}
+
+
+def _features(path: Path, folder: Path | None) -> Matrix | None:
+    if not path.exists():
+        return None
+
+    def frames() -> Iterator[pd.DataFrame]:
+        with pd.read_csv(path, header=None, chunksize=BLOCK) as reader:
+            yield from reader
+
+    try:
+        return Matrix.of(list(columns_of(frames, folder).values()))
+    except (OSError, ValueError, EOFError) as error:
+        raise DataError(f"{path}: cannot be read ({' '.join(str(error).split())})") from None
 
 
 def _read(path: Path) -> NDArray | None:

@@ -12,8 +12,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from apps.graphs.columns import columns_of
 from apps.graphs.csr import Edges
-from apps.graphs.raw import Ids, Raw
+from apps.graphs.raw import DENSE, Ids, Raw
 from scadl_core.errors import DataError, nearest
 
 SOURCES = ("source", "src", "from", "src_id", "source_id", "from_id", "fromnodeid", "u", "cited")
@@ -22,7 +23,7 @@ IDS = ("id", "node_id", "node", "nodeid", "name", "new_id")
 LABELS, SPLIT = ("label", "labels", "class", "target", "y"), "split"
 WEIGHTS = ("weight", "weights", "w")
 COMMENTS = "#%"
-CHUNK_ROWS = 1 << 22
+CHUNK_VALUES = 1 << 23  # of a piece of a table
 
 
 class Columns(NamedTuple):
@@ -89,27 +90,24 @@ class Table:
             self.names = [f"{it}_{n}" if n else it for n, it in _numbered(self.names)]
 
     def chunks(self, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
-        """Some columns, a few million rows at a time; a DataError where a row is broken."""
+        """Some columns, a few million values at a time; a DataError where a row is broken."""
+        rows = max(1, CHUNK_VALUES // max(1, len(columns)))
         try:
             if self.is_parquet:
                 import pyarrow.parquet
 
                 file = pyarrow.parquet.ParquetFile(self.path)
-                for batch in file.iter_batches(CHUNK_ROWS, columns=list(columns)):
+                for batch in file.iter_batches(rows, columns=list(columns)):
                     yield batch.to_pandas()
             else:
                 options = {"sep": self.separator, "header": None, "names": self.names}
                 options |= {"skiprows": self.skipped + self.has_header, "comment": COMMENTS[0]}
                 with pd.read_csv(
-                    self.path, chunksize=CHUNK_ROWS, usecols=list(columns), **options
+                    self.path, chunksize=rows, usecols=list(columns), **options
                 ) as reader:
                     yield from reader
         except (OSError, ValueError, EOFError) as error:
             raise DataError(f"{self.path}: {' '.join(str(error).split())}") from None
-
-    def read(self, columns: Sequence[str]) -> pd.DataFrame:
-        """Some columns, all rows."""
-        return pd.concat(self.chunks(columns), ignore_index=True)
 
     def find(self, usual: Sequence[str], given: str | None, what: str) -> str | None:
         """The column of a chosen or a usual name; a DataError where the chosen one is not there."""
@@ -157,8 +155,9 @@ def edge_stream(table: Table) -> Iterator[Edges]:
 
 
 def read_tables(
-    edges: Sequence[Table], nodes: Table | None, columns: Columns, weight: str | None, unknown: str
-) -> Raw:
+    edges: Sequence[Table], nodes: Table | None, columns: Columns, weight: str | None, unknown: str,
+    folder: Path | None = None,
+) -> Raw:  # fmt: skip
     """A graph from lists of edges, and a table of nodes if there is one.
 
     Without it, the nodes are those that edges have, in the order of their ids.
@@ -170,6 +169,7 @@ def read_tables(
         weight: The column of edge weights; ``auto``: by its name, or the third of a list without
             names; None: none.
         unknown: See :meth:`apps.graphs.raw.Ids.edges`.
+        folder: Where columns of the node table lie as files; None: in memory.
     """
     files = [it.path for it in (*edges, nodes) if it]
     ends = {table.path: table.ends(columns) for table in edges}
@@ -190,19 +190,18 @@ def read_tables(
 
     id_column = nodes.find(IDS, columns.id, "the id of a node") if nodes else None
     if nodes:
-        frame = nodes.read(nodes.names)
-        ids = Ids(frame.pop(id_column) if id_column else np.arange(len(frame)), nodes.path)
+        of_nodes = columns_of(lambda: nodes.chunks(nodes.names), folder)
+        rows = len(next(iter(of_nodes.values())))
+        ids = Ids(of_nodes.pop(id_column) if id_column else np.arange(rows), nodes.path)
     else:
-        frame = pd.DataFrame()
+        of_nodes = {}
         ids = Ids(_ids_of(pairs(), files[0]), files[0])
 
     def stream() -> Iterator[Edges]:
         for path, source, target, weight_E in pairs():
             yield ids.edges(source, target, weight_E, path, unknown)
 
-    return Raw(
-        "tables", files, ids, stream, columns={name: frame[name].to_numpy() for name in frame}
-    )
+    return Raw("tables", files, ids, stream, columns=of_nodes)
 
 
 def _ids_of(pairs: Iterator[Any], where: Path) -> NDArray[Any]:
@@ -210,8 +209,18 @@ def _ids_of(pairs: Iterator[Any], where: Path) -> NDArray[Any]:
     for _, source, target, _ in pairs:
         if pd.isna(source).any() or pd.isna(target).any():
             raise DataError(f"{where}: an edge has no end; mend the line, or name its columns")
-        parts.append(np.unique(_one_kind([source, target])))
-    return np.unique(_one_kind(parts))
+        parts.append(_distinct(_one_kind([source, target])))
+    return _distinct(_one_kind(parts))
+
+
+def _distinct(values: NDArray[Any]) -> NDArray[Any]:
+    if values.dtype.kind not in "iu" or not len(values):
+        return np.unique(values)
+    if values.min() < 0 or values.max() >= DENSE * len(values):
+        return np.unique(values)
+    is_there = np.zeros(int(values.max()) + 1, bool)  # much faster than to sort them
+    is_there[values] = True
+    return np.flatnonzero(is_there)
 
 
 def _one_kind(arrays: Sequence[NDArray[Any]]) -> NDArray[Any]:

@@ -31,23 +31,32 @@ _TO_PLANES = [8 * (byte % 4) + byte // 4 for byte in range(32)]
 _TO_LANES = [4 * (byte % 8) + byte // 8 for byte in range(32)]
 
 
-@intrinsic
-def pack_planes(typingctx: Any, codes: Any, first: Any, shift: Any, out: Any, at: Any) -> Any:
-    """Writes ``out[at + p]``, p in 0..7: bit l is bit ``shift + p`` of ``codes[first + l]``."""
+def _packer(shifts: bool) -> Any:
+    """Bit planes of codes; ``shifts`` says whether from another bit than the lowest."""
 
-    def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
-        row = builder.load(_at(context, builder, signature, values, 0, _CODES), align=4)
-        shifted = builder.lshr(row, _splat(builder, values[2], _I32, 32))
-        planes = _transpose(builder, builder.trunc(shifted, _BYTES))
-        words = builder.bitcast(_shuffle(builder, planes, _TO_PLANES), _WORDS)
-        builder.store(words, _at(context, builder, signature, values, 3, _WORDS), align=4)
-        return context.get_dummy_value()
+    @intrinsic
+    def pack(typingctx: Any, codes: Any, first: Any, shift: Any, out: Any, at: Any) -> Any:
+        """Writes ``out[at + p]``, p in 0..7: bit l is bit ``shift + p`` of ``codes[first + l]``."""
 
-    return types.void(codes, types.int64, types.uint32, out, types.int64), build
+        def build(context: Any, builder: Any, signature: Any, values: Any) -> Any:
+            row = builder.load(_at(context, builder, signature, values, 0, _CODES), align=4)
+            if shifts:
+                row = builder.lshr(row, _splat(builder, values[2], _I32, 32))
+            planes = _transpose(builder, builder.trunc(row, _BYTES))
+            words = builder.bitcast(_shuffle(builder, planes, _TO_PLANES), _WORDS)
+            builder.store(words, _at(context, builder, signature, values, 3, _WORDS), align=4)
+            return context.get_dummy_value()
+
+        return types.void(codes, types.int64, types.uint32, out, types.int64), build
+
+    return pack
+
+
+pack_planes, pack_higher_planes = _packer(False), _packer(True)
 
 
 def _unpacker(joins: bool) -> Any:
-    """Inverse of :func:`pack_planes`; ``joins`` says whether lower planes are there already."""
+    """Codes from bit planes; ``joins`` says whether lower planes are there already."""
 
     @intrinsic
     def unpack(
@@ -65,9 +74,9 @@ def _unpacker(joins: bool) -> Any:
             mask = builder.select(_above(builder, values[2], 7), _I32(255), mask)
             mask = _splat(builder, builder.trunc(mask, _I8), _I8, 32)
             codes = builder.zext(builder.and_(_transpose(builder, shuffled), mask), _CODES)
-            codes = builder.shl(codes, _splat(builder, values[5], _I32, 32))
             target = _at(context, builder, signature, values, 3, _CODES)
             if joins:
+                codes = builder.shl(codes, _splat(builder, values[5], _I32, 32))
                 codes = builder.or_(builder.load(target, align=4), codes)
             builder.store(codes, target, align=4)
             return context.get_dummy_value()
@@ -78,7 +87,7 @@ def _unpacker(joins: bool) -> Any:
     return unpack
 
 
-unpack_planes, unpack_more_planes = _unpacker(False), _unpacker(True)
+unpack_planes, unpack_higher_planes = _unpacker(False), _unpacker(True)
 
 
 def _residuals(order: int) -> Any:

@@ -15,6 +15,7 @@ from scadl_core.compress.cpu.lanes import (
     bit_length,
     compact_lanes,
     or_of_lanes,
+    pack_higher_planes,
     pack_planes,
     popcount,
     residuals_across,
@@ -105,8 +106,10 @@ def _width_planes(widest: Any) -> Any:
 
 @njit(nogil=True)
 def _write_row(values: Any, row: Any, width: Any, out: Any, at: Any) -> Any:
-    for plane in range(0, I64(width), 8):
-        pack_planes(values, row * 32, U32(plane), out, at + plane)
+    if width > U32(0):
+        pack_planes(values, row * 32, U32(0), out, at)
+    for plane in range(8, I64(width), 8):
+        pack_higher_planes(values, row * 32, U32(plane), out, at + plane)
 
 
 @njit(nogil=True)

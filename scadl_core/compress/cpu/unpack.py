@@ -15,7 +15,7 @@ from scadl_core.compress.cpu.lanes import (
     popcount,
     running_sum,
     running_sum_across,
-    unpack_more_planes,
+    unpack_higher_planes,
     unpack_planes,
 )
 from scadl_core.compress.cpu.quantise import NOTHING
@@ -37,7 +37,7 @@ U32, I32, I64 = np.uint32, np.int32, np.int64
 def _read_row(words: Any, at: Any, width: Any, values: Any, first: Any) -> Any:
     unpack_planes(words, at, U32(width), values, first, U32(0))
     for plane in range(8, I64(width), 8):
-        unpack_more_planes(words, at + plane, U32(I64(width) - plane), values, first, U32(plane))
+        unpack_higher_planes(words, at + plane, U32(I64(width) - plane), values, first, U32(plane))
 
 
 @njit(nogil=True)

@@ -36,7 +36,11 @@ def fit(path: Path, name: str, seed: int, number: int = 0, steps: int = STEPS) -
     make, num_hops, decay = MODELS[name]
     full = num_hops is None
     data = GraphData(
-        path, split={"number": number}, hops=num_hops or 0, batches="full" if full else "hops"
+        path,
+        split={"number": number},
+        hops=num_hops or 0,
+        batches="full" if full else "hops",
+        norm="none" if name == "sage" else "sym",
     )
     torch.manual_seed(seed)
     network = make(*data.dimensions().values())

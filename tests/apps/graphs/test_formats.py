@@ -20,9 +20,9 @@ import torch
 from apps.graphs.csr import build
 from apps.graphs.data import GraphData
 from apps.graphs.files import read
-from apps.graphs.formats.planetoid import unpickle
 from apps.graphs.formats.tables import Columns
 from scadl_core.errors import ConfigError, DataError
+from scadl_core.pickles import unpickle
 
 EDGES = np.array([[0, 1], [1, 2], [2, 0], [3, 1], [4, 4], [0, 1]])  # 5 is isolated, 4 has a loop
 LABEL = np.array([0, 1, 0, 1, 0, 1])
@@ -110,7 +110,7 @@ def test_one_graph_in_every_format(tmp_path: Path, write: Callable[[Path], Path]
     np.testing.assert_array_equal(data.graph.indices, expected.indices)
     np.testing.assert_array_equal(data.graph.indptr, expected.indptr)
     values = data.features.values
-    np.testing.assert_array_equal(values.toarray() if sp.issparse(values) else values, X)
+    np.testing.assert_array_equal(values.toarray() if sp.issparse(values) else values[:], X)
     np.testing.assert_array_equal(data.target.label, LABEL)
     ids: Any = {csv: IDS, ogb: IDS, tsv_of_names: NAMES, parquet: NAMES, graphml: NAMES}
     np.testing.assert_array_equal(data.raw.ids.values, ids.get(write, np.arange(6)))

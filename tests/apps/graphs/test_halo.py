@@ -31,7 +31,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def train(folder: Path, layer: str, bound: float | None = None) -> tuple[list[float], Any]:
     """Losses, and at the end the logits by node, of plain gradient descent."""
     world = World.start()
-    data = GraphData(folder, batches="full")
+    data = GraphData(folder, batches="full", norm="sym" if layer == "gcn" else "none")
     batch = data.samples("train").batch([0], None)
     part = getattr(batch, "part", None)
     torch.manual_seed(0)
