@@ -106,7 +106,11 @@ class Tiles:
         self.memory_bytes = memory_GiB * 2**30
 
     def __call__(
-        self, read: Callable[[slice, slice], Tensor], height: int, width: int
+        self,
+        read: Callable[[slice, slice], Tensor],
+        height: int,
+        width: int,
+        wanted: Callable[[slice, slice], bool] | None = None,
     ) -> Iterator[tuple[slice, slice, Tensor]]:
         """Computes the output, holding no more than a tile of it.
 
@@ -114,6 +118,9 @@ class Tiles:
             read: Gives rows and columns of the input, CHW; asked several times for the same.
             height: H of the whole field.
             width: W of the whole field.
+            wanted: Whether the output that belongs to these rows and columns of the input is to be
+                computed, asked once a tile, in order; None: all is. What layers take from the whole
+                field is still taken from all of it.
 
         Yields:
             Rows and columns of the output, and what belongs there, Khw.
@@ -145,7 +152,9 @@ class Tiles:
             pass
         for row, column in tiles:
             own = row.until(height), column.until(width)
-            if all(span.start < span.stop for span in own):
+            inside = (slice(span.start, span.stop) for span in own)
+            there = all(span.start < span.stop for span in own)
+            if there and (wanted is None or wanted(*inside)):
                 output_BKHW = forward((row, column))
                 scale = output_BKHW.shape[2] // (row.last - row.first)
                 rows_out, columns_out = (slice(s.start * scale, s.stop * scale) for s in own)

@@ -237,3 +237,32 @@ def test_a_tile_is_some_pixels(tile: object) -> None:
 def test_memory_is_more_than_none() -> None:
     with pytest.raises(ConfigError, match=r"^predict.memory_GiB: expected more than 0, got 0$"):
         Tiles(nn.Identity(), 1, None, 0)
+
+
+def test_only_wanted_tiles_are_computed_and_means_are_still_of_all() -> None:
+    torch.manual_seed(0)
+    network = nn.Sequential(nn.Conv2d(2, 2, 3, padding=1), Centred()).double().eval()
+    field_CHW = torch.randn(2, 40, 40, dtype=torch.float64)
+    asked: list[tuple[int, int]] = []
+
+    def wanted(rows: slice, columns: slice) -> bool:
+        asked.append((rows.start, columns.start))
+        return len(asked) % 3 == 1
+
+    expected_KHW, tiles = whole(network, field_CHW), Tiles(network, 2, 16)
+    found = list(tiles(lambda rows, columns: field_CHW[:, rows, columns], 40, 40, wanted))
+    assert asked == [(row, column) for row in (0, 16, 32) for column in (0, 16, 32)]
+    assert [(rows.start, columns.start) for rows, columns, _ in found] == [(0, 0), (16, 0), (32, 0)]
+    for rows, columns, piece_KHW in found:
+        torch.testing.assert_close(piece_KHW, expected_KHW[:, rows, columns])
+
+
+class Centred(nn.Module):
+    """Less its mean over the field."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean = FieldMean()
+
+    def forward(self, field_BCHW: Tensor) -> Tensor:
+        return field_BCHW - self.mean(field_BCHW)

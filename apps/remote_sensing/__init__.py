@@ -1,0 +1,1 @@
+"""Super-resolution of georeferenced imagery."""
