@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from apps.remote_sensing.losses import ImageLoss
 from apps.remote_sensing.metrics import Sums, add, against_input, against_truth, cropped, scores
@@ -106,21 +106,8 @@ class SuperResolution(Task):
         about["bands"] = self.facts["inputs"]
         how = "values in units of white (white: see there), gaps filled; tiles need a margin"
         return Exportable(
-            _Exported(self.network).eval(),
+            self.network.eval(),
             {"image": torch.zeros(shape)},
             "fine_image",
             {**about, "how": how},
         )
-
-
-class _Exported(nn.Module):
-    """A network as it is exported, whose inputs are counted."""
-
-    def __init__(self, network: nn.Module) -> None:
-        super().__init__()
-        self.network = network
-
-    def forward(self, *images: Tensor) -> Tensor:
-        """BCHW to BCHW of more pixels."""
-        fine_BCHW: Tensor = self.network(*images)
-        return fine_BCHW

@@ -45,10 +45,13 @@ def train(scadl: Scadl, tiny: Sequence[str], maps: Path) -> Scadl:
     ("words", "message"),
     [
         (["trian", "climate"], "no verb is called 'trian'; did you mean 'train'?"),
-        (["train"], "which pipeline? scadl train APP ...; there is: climate, graphs, hep"),
+        (
+            ["train"],
+            "which pipeline? scadl train APP ...; there is: climate, graphs, hep, remote_sensing",
+        ),
         (
             ["train", "seed=1"],
-            "which pipeline? scadl train APP ...; there is: climate, graphs, hep",
+            "which pipeline? scadl train APP ...; there is: climate, graphs, hep, remote_sensing",
         ),
         (["train", "climat"], "no pipeline is called 'climat'; did you mean 'climate'?"),
         (["list", "climate"], "scadl list takes nothing more, got 'climate'"),

@@ -70,7 +70,7 @@ class SeismicData:
 
     def __init__(
         self, path: Paths, inputs: Sequence[str], target: Sequence[str], weight: None = None,
-        split: Mapping[str, float] | None = None, width_s: float = 0.1,
+        split: Mapping[str, float] | None = None, width_s: float = 0.2,
     ) -> None:  # fmt: skip
         self.inputs, self.target, self.width_s = list(inputs), list(target), width_s
         self.split = SPLIT | dict(split or {})

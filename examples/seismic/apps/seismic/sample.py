@@ -58,7 +58,7 @@ def _record(
         return record_T3.astype(np.float32), (np.nan, np.nan)
     p = rng.uniform(0.1, 0.5) * samples
     s = p + rng.uniform(0.08, 0.4) * samples
-    size = 10 ** rng.uniform(0.3, 1.3)
+    size = 10 ** rng.uniform(-0.2, 1.1)
     record_T3 += size * _wave(rng, samples, p, rng.uniform(0.5, 2), 10, (0.3, 0.3, 1))
     record_T3 += 1.8 * size * _wave(rng, samples, s, rng.uniform(1, 3), 5, (1, 1, 0.4))
     return record_T3.astype(np.float32), (p, s)
