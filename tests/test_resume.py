@@ -259,6 +259,7 @@ def test_bounded_checkpoints_cost_no_accuracy(start: Start, tmp_path: Path) -> N
     assert lower > -0.02, f"differences {differences}, lower bound {lower}"
 
 
+@pytest.mark.soak
 def test_interrupted_by_the_keyboard(start: Start, tmp_path: Path) -> None:
     process = start(f"run.dir={tmp_path / 'run'}", "trainer.max_epochs=400")
     wait_for(process, "step 8 ")

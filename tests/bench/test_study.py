@@ -125,6 +125,7 @@ def test_one_seed_tells_nothing() -> None:
     assert study.lines(rows)[1].verdict == "inconclusive"
 
 
+@pytest.mark.soak
 def test_a_study_goes_on_where_it_was(
     scadl: Callable[..., Any], workplace: Path, tiny: tuple[str, ...]
 ) -> None:
