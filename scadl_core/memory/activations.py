@@ -212,8 +212,9 @@ class CompressedActivations:
         return variable is not None and variable.untyped_storage()._cdata in self._held
 
     def _place(self, call: Call, block: Block) -> str:
-        weight = call.weight
-        name = f"{call.name or 'other'} {self._names.get(id(weight), '')}".strip()
+        # Blocks that are computed again save nothing: counted over all, names would move on.
+        where = self._names.get(id(call.weight)) or self._running or ""
+        name = f"{call.name or 'other'} {where}".strip()
         number = block.counts[name] = block.counts.get(name, 0) + 1
         return name if number == 1 else f"{name} #{number}"
 

@@ -77,6 +77,20 @@ def test_a_budget_is_met_at_every_step(part: int) -> None:
         assert len(compressed.control.plan.keep) > 5  # most of it fits as it is
 
 
+def test_places_keep_their_names_when_blocks_before_are_computed_again() -> None:
+    """Else a plan made with one set of blocks is carried out on other tensors with the next."""
+    net = network()
+    compressed = CompressedActivations(net, 0, budget="1GiB", smallest=64)
+    step(net, compressed)
+    blocks = {place: line.block for place, line in compressed.ledger.lines.items()}
+    compressed.control.blocks.recompute = frozenset({"body.0", "body.1"})
+    step(net, compressed)
+    lines = compressed.ledger.lines
+    later = {place: line.block for place, line in lines.items() if line.block == "body.2"}
+    assert later == {place: block for place, block in blocks.items() if block == "body.2"}
+    assert len(later) > 5
+
+
 def test_recomputation_gives_the_gradients_of_no_hooks_to_the_bit() -> None:
     net = network()
     exact = step(net)
