@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import onnxruntime  # noqa: F401  # ours are never skipped for want of it
 import pytest
 
 pytest.register_assert_rewrite("scadl_core.cli.contract")

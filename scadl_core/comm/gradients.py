@@ -3,6 +3,7 @@
 Annotations of the hook are objects here, not texts: DistributedDataParallel compares them.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -90,7 +91,7 @@ class Bfloat16(GradientExchange):
         return bf16_compress_hook(_everyone(), bucket)
 
 
-class Queued(GradientExchange):
+class Queued(GradientExchange, ABC):
     """Base of exchanges that need several messages a bucket.
 
     A thread takes one bucket after the other, in the order in which the backward pass completes
@@ -121,9 +122,9 @@ class Queued(GradientExchange):
         except Exception as error:  # the backward pass raises it
             future.set_exception(error)  # type: ignore[arg-type]  # annotated wrongly there
 
+    @abstractmethod
     def average(self, bucket: GradBucket) -> Tensor:
         """The averaged flat tensor of a bucket."""
-        raise NotImplementedError
 
     def close(self) -> None:
         """Ends the thread."""
