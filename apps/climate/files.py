@@ -1,7 +1,7 @@
 """Opening the files that climate scientists have: NetCDF 3 and 4, Zarr 2 and 3, DeepCAM's HDF5.
 
-A file that is read again and again stays open, in the process that opened it: no handle is ever
-shared with a data loader's worker, in which the HDF5 library would read nonsense or hang.
+A file that is read again and again stays open, until its process forks: a data loader's worker
+inherits no handle, with which the HDF5 library would read nonsense, fail or hang.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ DEEPCAM_CHANNELS = (
     "TMQ", "U850", "V850", "UBOT", "VBOT", "QREFHT", "PS", "PSL",
     "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
 )  # fmt: skip
-_kept: dict[tuple[Path, int, int, int], tuple[xr.Dataset, xr.Dataset]] = {}  # oldest use first
+_kept: dict[tuple[Path, int, int], tuple[xr.Dataset, xr.Dataset]] = {}  # oldest use first
 # What libraries raise besides OSError and RuntimeError while they open or decode.
 OPENING = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 # Files a process keeps open: opening one takes longer than reading a small map. Of large ones,
@@ -53,24 +53,29 @@ def _keep(path: Path) -> tuple[xr.Dataset, xr.Dataset]:
     twice while another is open for writing. Closed after others only, and never by the garbage
     collector, which may run in a thread.
     """
-    status, process = path.stat(), os.getpid()
-    key = path, status.st_size, status.st_mtime_ns, process
+    status = path.stat()
+    key = path, status.st_size, status.st_mtime_ns
     if key in _kept:
         _kept[key] = _kept.pop(key)  # to the end, as the last that was used
         return _kept[key]
     while len(_kept) >= MOST_OPEN or (
         len(_kept) >= FEW_OPEN and sum(size for _, size, *_ in _kept) > KEPT_BYTES
     ):
-        oldest = next(iter(_kept))
-        stored, _ = _kept.pop(oldest)
-        if oldest[-1] == process:  # else it was inherited, and is another process's to close
-            stored.close()
+        _kept.pop(next(iter(_kept)))[0].close()
     with warnings.catch_warnings():
         # An illegal fill, or fills that differ in type only (CMIP6): xarray does the right thing.
         warnings.simplefilter("ignore", xr.SerializationWarning)
         stored = _open(path)
         _kept[key] = stored, xr.decode_cf(stored, decode_times=False)
     return _kept[key]
+
+
+def _close_all() -> None:
+    while _kept:
+        _kept.popitem()[1][0].close()
+
+
+os.register_at_fork(before=_close_all)
 
 
 @contextmanager

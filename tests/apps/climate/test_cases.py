@@ -5,6 +5,9 @@ The packages and their issues are named in the docstrings; the files are real wh
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import numpy as np
 import pytest
 import xarray as xr
@@ -12,7 +15,7 @@ from torch.utils.data import DataLoader
 
 from apps.climate.catalogue import Catalogue
 from apps.climate.data import ClimateData
-from apps.climate.files import find_files
+from apps.climate.files import find_files, open_fields
 from apps.climate.objects import components
 from scadl_core.comm import World
 from scadl_core.errors import DataError
@@ -205,6 +208,21 @@ def test_c14_reading_processes_give_the_same_samples(tmp_path, workers):
     for _ in range(2):
         found = np.concatenate([batch["image_CHW"].numpy() for batch in loader])
         np.testing.assert_array_equal(found, np.stack(expected))
+
+
+def test_a_fork_inherits_no_open_file(tmp_path, run_ranks):
+    """After many files the HDF5 library failed on a second handle of an inherited one."""
+    file = write(tmp_path / "a.nc", values(4))
+
+    def is_open() -> bool:
+        handles = Path("/proc/self/fd").iterdir()
+        return str(file) in [os.readlink(it) for it in handles if it.is_symlink()]
+
+    with open_fields(file):
+        assert is_open()
+    assert run_ranks(1, is_open) == [False]
+    with open_fields(file) as again:
+        assert again["t"].shape[0] == 4
 
 
 def test_c16_several_labellings_of_one_map_stay_together(tmp_path):
