@@ -5,7 +5,6 @@ The packages and their issues are named in the docstrings; the files are real wh
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
@@ -216,7 +215,7 @@ def test_a_fork_inherits_no_open_file(tmp_path, run_ranks):
 
     def is_open() -> bool:
         handles = Path("/proc/self/fd").iterdir()
-        return str(file) in [os.readlink(it) for it in handles if it.is_symlink()]
+        return str(file) in [str(it.readlink()) for it in handles if it.is_symlink()]
 
     with open_fields(file):
         assert is_open()
