@@ -26,6 +26,7 @@ from scadl_core import files
 from scadl_core.errors import DataError
 
 SUFFIXES = (".tif", ".tiff", ".jp2", ".vrt", ".nc", ".img", ".png", ".jpg", ".jpeg")
+ARRAYS = (".npy", ".npz", ".mat", ".pt")
 find_files = partial(files.find_files, suffixes=SUFFIXES)
 MOST_OPEN = 48
 GDAL_CACHE_BYTES = 64 * 2**20  # of decoded blocks; GDAL's own default is 5 % of the machine
@@ -164,6 +165,10 @@ def naming(path: str | Path) -> Iterator[None]:
     except (RasterioError, CRSError, OSError, UnicodeDecodeError) as error:
         reason = " ".join(str(error.__cause__ or error).split()).removeprefix(f"{path}: ")
         advice = "it is cut short, damaged or of a format that GDAL does not read here"
+        if Path(path).suffix.lower() in ARRAYS:
+            advice = (
+                "an array does not say where its pixels lie: write it as a GeoTIFF with rasterio"
+            )
         raise DataError(f"{path}: cannot be read ({reason}); {advice}") from error
 
 

@@ -34,7 +34,7 @@ REFUSED = {
     "landsat8_elkton/L8-BQA-Elkton-VA.tiff": "no band shows the ground",
     "inverted_lat.tif": NOTHING,  # -9999 everywhere
     "lc.tif": PALETTE,
-    "sentinel2/REFERENCE_SCENES.npy": "not recognized as being in a supported file format",
+    "sentinel2/REFERENCE_SCENES.npy": "write it as a GeoTIFF with rasterio",
 }
 # What reading has to give: the names of the bands, and the share of pixels with a value.
 READ = {
