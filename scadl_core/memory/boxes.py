@@ -32,7 +32,6 @@ class Box:
     Args:
         tensor: What is saved.
         payload: What is kept of it.
-        aliased: Whether the payload is the tensor's own memory.
         released: Called with the box when it is no longer held.
     """
 
@@ -158,15 +157,22 @@ class Nonzero:
     """Where other values are not zero, as one and zero; they are kept already.
 
     Attributes:
-        values: Dithered, so that what is not zero stays so.
+        box: What holds values that keep their zeros.
+        form: Of the tensor.
+        path: Indices that lead from these values to the tensor's, applied one after another.
     """
 
-    values: Coded
+    box: Box
+    form: Form
+    path: tuple[tuple[slice, ...], ...] = ()
     nbytes: int = 0
 
     def restore(self) -> Tensor:
         """One or zero."""
-        return self.values.restore().ne(0).to(getattr(torch, self.values.stream.dtype))
+        values = self.box.payload.restore()
+        for index in self.path:
+            values = values[index]
+        return self.form.empty().copy_(values != 0)
 
 
 @dataclass(frozen=True)
