@@ -208,7 +208,19 @@ class CompressedActivations:
     def unpack(self, box: Box) -> Tensor:
         """Called by autograd for every tensor that a backward pass reads, any number of times."""
         with torch.no_grad(), self.ledger.clock(box.site or ""):
-            return box.restore()
+            values = box.restore()
+            if box.readers:
+                self._tell_readers(box, values)
+            return values
+
+    def _tell_readers(self, box: Box, values: Tensor) -> None:
+        """Signs that are wanted soon are taken while the values are at hand: no second decoding."""
+        with self.ledger.lock:
+            for reference, nonzero in box.readers:
+                signs = reference()
+                if signs is not None and signs.payload is nonzero:
+                    self.exchange(signs, nonzero.bits(values))
+            box.readers.clear()
 
     def _is_parameter(self, tensor: Tensor) -> bool:
         if tensor.layout is not torch.strided:
@@ -338,6 +350,7 @@ class CompressedActivations:
             for signs, nonzero in lineage.readers(tensor, box):
                 if isinstance(signs.payload, Bits):
                     self.exchange(signs, nonzero)
+                    box.readers.append((weakref.ref(signs), nonzero))
 
     def exchange(self, box: Box, payload: Payload) -> None:
         """Puts another payload into a box."""
