@@ -29,7 +29,8 @@ from scadl_core.comm.powersgd import PowerSGD
 from scadl_core.comm.quantised import Quantised
 from scadl_core.files import write_json
 
-BATCH, RATE, TARGET, MOST, SMOOTH = 64, 0.02, 0.3, 120, 5
+# At this rate the exact exchange is at the target after some 60 steps.
+BATCH, RATE, TARGET, MOST, SMOOTH = 64, 0.005, 0.6, 150, 5
 QUICK_STEPS = 8
 WIDTHS = (48, 96, 192, 384)
 
