@@ -29,14 +29,14 @@ from scadl_core.tuning.simulate import METHODS, curves, table
 from scadl_core.workflow.trials import Bench, device_of, plan_of
 from scadl_core.workflow.tuner import Tuning, tune
 
-_FLAGS = {
+_FLAGS: dict[str, Any] = {
     "error": 0.01,  # the largest error of a gradient that a plan may make
     "memory": None,  # that a rank may take, such as 6GiB
     "steps": 8,  # of each trial
     "plans": 4,  # to try
     "out": None,  # folder of what is written
 }
-_SIMULATED = {"nodes": 16, "gpus_per_node": 4, "link": "slingshot", "gpu": "a100"}
+_SIMULATED: dict[str, Any] = {"nodes": 16, "gpus_per_node": 4, "link": "slingshot", "gpu": "a100"}
 
 
 @dataclass(frozen=True)
@@ -77,16 +77,17 @@ def read(verb: str, words: Sequence[str]) -> Asked:
         ConfigError: An unknown flag, or a value that is none.
     """
     rest, flags, simulated, again = [], dict(_FLAGS), None, False
-    for word in words:
+    left = iter(words)
+    for word in left:
         name, equals, value = word.partition("=")
         if word == "--simulate":
             simulated = dict(_SIMULATED)
         elif word == "--again":
             again = True
         elif name.startswith("--") and name[2:] in _FLAGS:
-            if not equals:
+            flags[name[2:]] = value = value if equals else next(left, "")
+            if not value:
                 raise ConfigError(f"{name} needs a value: {name}={_FLAGS[name[2:]] or '...'}")
-            flags[name[2:]] = value
         elif simulated is not None and name in _SIMULATED:
             simulated[name] = value
         elif name.startswith("--") and name not in ("--config-dir",):

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from scadl_core.tuning.costs import Cost, precondition, predict
 from scadl_core.tuning.machine import Machine
 from scadl_core.tuning.network import Network
-from scadl_core.tuning.plan import Curvature, Plan
+from scadl_core.tuning.plan import Curvature, Plan, parse_codec
 
 BUCKETS_MIB = (5.0, 25.0, 100.0)
 _MOST_ACCUMULATION = 8
@@ -44,12 +44,11 @@ def plans(machine: Machine, network: Network, base: Plan, samples: int) -> Itera
     kept = (base.adaptive,) if network.kept is None else (False, True)
     curvatures = [None] if base.kfac is None else _curvatures(machine, network, base.kfac, samples)
     for codec in codecs:
-        name, _, value = codec.partition(" ")
+        name, number = parse_codec(codec)
         for bucket in dict.fromkeys((base.bucket, *buckets)):
             for accumulation in micro:
                 for adaptive in kept:
                     for kfac in curvatures:
-                        number = float(value) if value else None
                         yield Plan(name, number, bucket, accumulation, adaptive, kfac)
 
 

@@ -62,7 +62,7 @@ def _powersgd(parts: Sequence[Tensor], rank: int) -> Codec:
             sent += part.numel()
             return part
         sent += (rows + columns) * least
-        left = torch.linalg.qr(matrix @ torch.randn(columns, least, generator=generator)).Q
+        left: Tensor = torch.linalg.qr(matrix @ torch.randn(columns, least, generator=generator)).Q
         return (left @ (left.mT @ matrix)).view_as(part)
 
     error = _error(parts, restore)

@@ -8,6 +8,12 @@ COMMS = ("off", "bf16", "quantised", "compressed", "powersgd")
 BUCKET_MIB = 25.0  # of DistributedDataParallel
 
 
+def parse_codec(codec: str) -> tuple[str, float | None]:
+    """The two parts of :attr:`Plan.codec`."""
+    name, _, value = codec.partition(" ")
+    return name, float(value) if value else None
+
+
 @dataclass(frozen=True)
 class Curvature:
     """How K-FAC is spread over ranks; see :class:`scadl_core.optim.KFAC`.

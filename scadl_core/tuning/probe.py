@@ -55,14 +55,12 @@ def cache_folder() -> Path:
 
 def measure(world: World, device: torch.device) -> Machine:
     """The machine of this run, measured; every rank calls it."""
-    rates = {name: world.gather(value) for name, value in _rates(world, device).items()}
-    constant, cubic = _factor(world, device)
+    rates = world.gather(_rates(world, device))
+    lowest: dict[str, Any] = {name: min(rate[name] for rate in rates) for name in rates[0]}
     return Machine(
         ranks=world.size, ranks_per_node=max(1, world.size // world.num_nodes),
-        **_links(world, device),
-        **{name: min(values) for name, values in rates.items()},
-        factor=(constant, cubic),
-        memory=min(world.gather(_memory(world, device))),
+        factor=_factor(world, device), memory=min(world.gather(_memory(world, device))),
+        **lowest, **_links(world, device),
     )  # fmt: skip
 
 
@@ -135,7 +133,7 @@ def _factor(world: World, device: torch.device) -> tuple[float, float]:
     return constant, cubic or times[-1].item() / _SIZES[-1] ** 3
 
 
-def _links(world: World, device: torch.device) -> dict[str, Link]:
+def _links(world: World, device: torch.device) -> dict[str, Any]:
     """Between nodes, in a node, and between neighbours."""
     if world.size == 1:
         return {}

@@ -13,6 +13,7 @@ import torch
 from lightning import Callback
 from lightning.fabric.utilities import move_data_to_device
 from omegaconf import DictConfig, OmegaConf, open_dict
+from torch import Tensor
 
 from scadl_core.comm import World
 from scadl_core.comm.gradients import GradientExchange
@@ -112,7 +113,13 @@ class Bench:
         loader = loaders.training(self.source.samples("train"))
         batch = move_data_to_device(next(iter(loader)), device)
         count = max(1, min(size, len(self.source.samples("train"))) // self.world.size)
-        return Batch(count, lambda: task.training_step(batch, 0))
+
+        def loss() -> Tensor:
+            found = task.training_step(batch, 0)
+            assert isinstance(found, Tensor)  # what an app's task returns
+            return found
+
+        return Batch(count, loss)
 
     def measure(self, config: DictConfig, steps: int) -> Trial:
         """Takes so many steps of a training, and a few before that do not count.
@@ -125,6 +132,8 @@ class Bench:
         with open_dict(config):
             config.trainer.max_epochs, config.trainer.max_steps = -1, _WARM_UP + steps
             config.trainer.limit_val_batches = 0
+            if "every" in config.memory:  # looks at gradients are rare; the first ones are not
+                config.memory.every = _WARM_UP
         OmegaConf.resolve(config)
         clock = Clock()
         exchange = self._exchange(config)

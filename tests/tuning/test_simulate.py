@@ -1,0 +1,96 @@
+"""Scaling curves: ends that are known, and what the notes have of published numbers."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+
+from scadl_core.admm.steptime import Link
+from scadl_core.errors import ConfigError
+from scadl_core.tuning import Machine, Network, Plan, predict
+from scadl_core.tuning.network import Block, Codec
+from scadl_core.tuning.presets import DEVICES, LINKS, UTILISATION, preset
+from scadl_core.tuning.simulate import METHODS, Point, curves, sizes, table
+
+NETWORK = Network(
+    shapes=((1000, 1000),) * 4, per_sample=1e-3, flops=1e9,
+    blocks=tuple(Block(1000, 1000, 10**6, flops=2e8, nbytes=4e3) for _ in range(4)),
+    codecs={"off": Codec(1.0, 0.0), "bf16": Codec(2.0, 0.002), "compressed 1": Codec(20.0, 0.5)},
+)  # fmt: skip
+
+
+def points(machine: Machine, samples: int = 8) -> dict[tuple[str, int], Point]:
+    return {(p.method, p.ranks): p for p in curves(machine, NETWORK, samples, METHODS)}
+
+
+def test_sizes_are_powers_and_the_whole() -> None:
+    assert sizes(preset(6, 4, "slingshot", "a100")) == [1, 2, 4, 8, 16, 24]
+    assert sizes(preset(1, 1, "ethernet", "v100")) == [1]
+
+
+def test_one_rank_is_the_ideal_and_a_free_network_too() -> None:
+    free = Machine(ranks=8, ranks_per_node=2, matmul=1e12)
+    found = points(free)
+    assert found["plain", 1].efficiency == pytest.approx(1.0)
+    assert found["plain", 8].efficiency == pytest.approx(1.0, rel=0.02)  # a pass over the gradients
+    assert found["plain", 8].throughput == pytest.approx(8 * found["plain", 1].throughput, rel=0.02)
+
+
+def test_a_slow_network_bends_the_plain_curve_first() -> None:
+    slow = replace(
+        Machine(ranks=16, ranks_per_node=1, encode=1e10, decode=1e10), link=Link(1e-4, 1e7)
+    )
+    found = points(slow)
+    order = [found[method, 16].throughput for method in ("plain", "bf16", "compressed")]
+    assert order == sorted(order) and order[-1] > 5 * order[0]
+    efficiencies = [found["plain", ranks].efficiency for ranks in sizes(slow)]
+    assert efficiencies == sorted(efficiencies, reverse=True)
+
+
+def test_admm_has_a_rank_for_each_layer_at_the_most() -> None:
+    found = points(Machine(ranks=16, ranks_per_node=1))
+    assert {ranks for method, ranks in found if method == "ADMM"} == {2, 4}
+    # Four equal layers, free messages: the time of a rank's own share.
+    assert found["ADMM", 4].efficiency == pytest.approx(1.0, rel=0.02)
+
+
+def test_kfac_never_does_worse_than_a_fraction_of_one() -> None:
+    machine = preset(16, 4, "ethernet", "a100")
+    network = NETWORK.on(machine.matmul)
+    kfac = METHODS["K-FAC"]
+    for point in curves(machine, network, 8, {"K-FAC": kfac}):
+        if point.method == "K-FAC":
+            one = predict(machine.with_ranks(point.ranks), network, kfac, 8)
+            assert point.seconds <= one.seconds * (1 + 1e-12)
+
+
+def test_the_table_is_a_csv() -> None:
+    rows = table(list(points(Machine(ranks=2, ranks_per_node=1)).values()))
+    assert rows[0] == ["method", "ranks", "seconds", "throughput", "efficiency", "sent", "memory"]
+    assert {row[0] for row in rows[1:]} == {*METHODS, "ADMM"}
+    assert all(float(row[2]) > 0 for row in rows[1:])
+    assert any(math.isnan(float(row[6])) for row in rows[1:])
+
+
+def test_presets() -> None:
+    machine = preset(256, 4, "slingshot", "a100")
+    assert (machine.ranks, machine.nodes) == (1024, 256)
+    assert machine.matmul == UTILISATION * 156e12
+    assert machine.link.bandwidth == 4 * 25e9
+    for name in LINKS:
+        for gpu in DEVICES:
+            assert preset(2, 4, name, gpu).all_reduce(1e8) > 0
+    for words in (("2", "moon", "a100"), ("2", "ethernet", "a1000")):
+        with pytest.raises(ConfigError, match="no such preset"):
+            preset(int(words[0]), 4, words[1], words[2])
+    with pytest.raises(ConfigError, match="nodes: expected at least 1"):
+        preset(0, 4, "ethernet", "a100")
+
+
+def test_a_ring_of_a_published_size() -> None:
+    """100 MB over two ranks of a 100 Mb/s link: 8 s and the latency, whatever the model says."""
+    slow = Machine(ranks=2, link=Link(1e-4, 1.25e7))
+    assert slow.all_reduce(1e8) == pytest.approx(8.0 + 2e-4)
+    assert predict(slow, NETWORK, Plan(), 1).sent == pytest.approx(NETWORK.gradient_bytes)
