@@ -10,7 +10,7 @@ from omegaconf import DictConfig
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError
 from scadl_core.tuning import Cost, Machine, Network, Plan, predict
-from scadl_core.tuning.choice import Option, options, shortlist
+from scadl_core.tuning.choice import options, shortlist
 from scadl_core.workflow.trials import Bench, Trial, plan_of
 
 DRIFT = 0.25  # of the configured plan's measured time from its prediction: the network is corrected
@@ -30,6 +30,11 @@ class Tried:
     plan: Plan
     predicted: Cost
     measured: Trial | None = None
+
+    def or_faster(self, trial: Trial) -> Tried:
+        """The same plan with another trial of it, where that was faster."""
+        known = self.measured
+        return self if known and known.seconds <= trial.seconds else replace(self, measured=trial)
 
 
 @dataclass(frozen=True)
@@ -70,29 +75,21 @@ def tune(
     """
     config = compose([])
     base, bench = plan_of(config), Bench(config, world)
-    # Where a rank is a little faster it would decide otherwise: all take the first one's numbers.
-    network = world.broadcast(bench.network())
-    network = _with_codec(network, base)
-    own = Tried(base, predict(machine, network, base, bench.samples), bench.measure(config, steps))
-    assert own.measured is not None
-    own_seconds = world.broadcast(own.measured.seconds)
-    if abs(own_seconds / own.predicted.seconds - 1) > DRIFT:
-        network = corrected(network, own_seconds - own.predicted.seconds, bench.samples)
-        own = replace(own, predicted=predict(machine, network, base, bench.samples))
+    network, own = _anchored(bench, machine, base, steps)
     found = options(machine, network, base, bench.samples, error)
     if not found:
-        least = min(predict(machine, network, p, bench.samples).memory for p in _smallest(base))
-        raise ConfigError(
-            f"no plan stays within {machine.memory / 2**30:.2f} GiB a rank; about "
-            f"{least / 2**30:.2f} GiB are needed: raise memory= or take a smaller loader.batch_size"
-        )
+        raise _too_tight(machine, network, base, bench.samples)
     others = shortlist([option for option in found if option.plan != base], count)
-    tried = [own, *(_try(bench, compose, option, base, steps) for option in others)]
+    size = int(config.loader.batch_size) * base.accumulation
+    configs = [compose(option.plan.overrides(base, size)) for option in others]
+    first = [bench.measure(it, steps) for it in configs]
+    # Other programs disturb for a while: of each plan the better of two rounds counts.
+    again = [bench.measure(it, steps) for it in (config, *configs)]
+    tried = [own, *(Tried(*it, trial) for it, trial in zip(others, first, strict=True))]
+    tried = [it.or_faster(trial) for it, trial in zip(tried, again, strict=True)]
     fits = own.predicted.memory <= machine.memory and own.predicted.error <= error
-    best = choose(tried if fits else tried[1:], base)
-    pick = world.broadcast(best)
-    batch_size = int(config.loader.batch_size) * base.accumulation
-    return Tuning(base, tried, len(found), pick, pick.overrides(base, batch_size))
+    pick = world.broadcast(choose(tried if fits else tried[1:], base))
+    return Tuning(base, tried, len(found), pick, pick.overrides(base, size))
 
 
 def choose(tried: Sequence[Tried], base: Plan) -> Plan:
@@ -125,6 +122,29 @@ def corrected(network: Network, missing: float, samples: int) -> Network:
     return replace(network, fixed=network.fixed * scale, per_sample=network.per_sample * scale)
 
 
+def _anchored(bench: Bench, machine: Machine, base: Plan, steps: int) -> tuple[Network, Tried]:
+    """The network, and the configured plan; corrected where its time is not what was predicted."""
+    # Where a rank is a little faster it would decide otherwise: all take the first one's numbers.
+    network = _with_codec(bench.world.broadcast(bench.network()), base)
+    trial = bench.measure(bench.config, steps)
+    cost = predict(machine, network, base, bench.samples)
+    missing = trial.seconds - cost.seconds
+    if abs(missing) > DRIFT * cost.seconds:
+        network = corrected(network, missing, bench.samples)
+        cost = predict(machine, network, base, bench.samples)
+    return network, Tried(base, cost, trial)
+
+
+def _too_tight(machine: Machine, network: Network, base: Plan, samples: int) -> ConfigError:
+    ways = [replace(base, adaptive=adaptive, accumulation=8 * base.accumulation)
+            for adaptive in (False, True)]  # fmt: skip
+    least = min(predict(machine, network, plan, samples).memory for plan in ways)
+    return ConfigError(
+        f"no plan stays within {machine.memory / 2**20:.1f} MiB a rank; about "
+        f"{least / 2**20:.1f} MiB are needed: raise --memory or take a smaller loader.batch_size"
+    )
+
+
 def _with_codec(network: Network, base: Plan) -> Network:
     """A bound of the user's own is taken for its nearest neighbour among those measured."""
     if base.codec in network.codecs:
@@ -132,17 +152,3 @@ def _with_codec(network: Network, base: Plan) -> Network:
     alike = {name: codec for name, codec in network.codecs.items() if name.startswith(base.comm)}
     nearest = min(alike, key=lambda name: abs(float(name.split()[1]) - (base.value or 0.0)))
     return replace(network, codecs={**network.codecs, base.codec: alike[nearest]})
-
-
-def _smallest(base: Plan) -> list[Plan]:
-    return [replace(base, adaptive=adaptive, accumulation=8 * base.accumulation)
-            for adaptive in (False, True)]  # fmt: skip
-
-
-def _try(
-    bench: Bench, compose: Callable[[Sequence[str]], DictConfig], option: Option, base: Plan,
-    steps: int,
-) -> Tried:  # fmt: skip
-    size = int(bench.config.loader.batch_size) * base.accumulation
-    config = compose(option.plan.overrides(base, size))
-    return Tried(option.plan, option.cost, bench.measure(config, steps))

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv
+import io
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from scadl_core.cli import main
 from scadl_core.cli.tune import page, read
 from scadl_core.config.apps import find_app
 from scadl_core.config.compose import compose_run
@@ -30,6 +33,14 @@ def test_tune_tries_plans_and_falls_back(
     assert not (workplace / "runs").exists()  # a trial is no run
     written = workplace / "tuned" / "climate" / "experiment" / "tuned.yaml"
     assert written.exists() == ("experiment=tuned" in done.out)
+
+
+def test_a_memory_that_nothing_fits_into(
+    scadl: Callable[..., object], tiny: tuple[str, ...]
+) -> None:
+    done = scadl("tune", "climate", *tiny, "--memory=1KiB", "--steps=1")
+    assert done.status == 2
+    assert "no plan stays within 0.0 MiB a rank" in done.err
 
 
 def test_plan_shows_each_power(scadl: Callable[..., object], tiny: tuple[str, ...]) -> None:
@@ -90,3 +101,20 @@ def test_what_a_plan_chooses_takes_the_place_of_what_was_typed() -> None:
     assert asked.compose().comm.bound == 2
     other = asked.compose(["comm=off"])
     assert dict(other.comm) == {} and other.seed == 3
+
+
+@pytest.mark.soak
+def test_two_ranks_agree(
+    run_ranks: Callable[..., list[object]], tiny: tuple[str, ...], workplace: Path
+) -> None:
+    def run() -> str:
+        out = io.StringIO()
+        with contextlib.redirect_stdout(out):
+            words = ["tune", "climate", *tiny, "--plans=2", "--steps=2", "--error=1"]
+            assert main(words) == 0
+        return out.getvalue()
+
+    first, second = run_ranks(2, run, timeout=240)
+    assert "<- pick" in first and second == ""
+    assert first.count("comm ") >= 3
+    print(first)
