@@ -117,7 +117,7 @@ def exchange(machine: Machine, network: Network, plan: Plan, nbytes: float) -> S
     """Of averaging a bucket.
 
     The compressed exchange (:mod:`scadl_core.comm.compressed`) encodes n (1 + 1/P) bytes, decodes
-    n (3 + 1/P), and sends its share of them twice; the quantised one and PowerSGD (Vogels et al.
+    n (3 - 1/P), and sends its share of them twice; the quantised one and PowerSGD (Vogels et al.
     2019) are all-reduces of less.
 
     Args:
@@ -131,7 +131,7 @@ def exchange(machine: Machine, network: Network, plan: Plan, nbytes: float) -> S
     sent = 2 * (ranks - 1) / ranks * small
     if plan.comm == "compressed":
         busy += (1 + 1 / ranks) * nbytes / machine.encode
-        busy += (3 + 1 / ranks) * nbytes / machine.decode
+        busy += (3 - 1 / ranks) * nbytes / machine.decode
         return Share(busy, 2 * machine.all_to_all(small), sent)
     seconds = machine.all_reduce(small)
     if plan.comm == "quantised":

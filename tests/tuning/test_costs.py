@@ -76,7 +76,7 @@ def test_compressed_messages_by_hand() -> None:
     share = exchange(MACHINE, NETWORK, plan, size)
     assert share.sent == pytest.approx(size / 20)
     assert share.network == pytest.approx(2 * (1e-3 + 0.5 * size / 20 / 1e8))
-    codec = 1.5 * size / 1e9 + 3.5 * size / 2e9
+    codec = 1.5 * size / 1e9 + 2.5 * size / 2e9
     assert share.busy == pytest.approx(codec + 14 * size / 1e12)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from scadl_core.admm.steptime import Link
 from scadl_core.errors import ConfigError
-from scadl_core.tuning import Machine, Network, Plan, predict
+from scadl_core.tuning import Machine, Network, predict
 from scadl_core.tuning.network import Block, Codec
 from scadl_core.tuning.presets import DEVICES, LINKS, UTILISATION, preset
 from scadl_core.tuning.simulate import METHODS, Point, curves, sizes, table
