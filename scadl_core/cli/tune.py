@@ -148,7 +148,7 @@ def run_plan(words: Sequence[str], console: Console) -> None:
     base, bench = plan_of(config), Bench(config, world)
     network = world.broadcast(bench.network())
     if asked.simulated is not None:
-        network = network.on(machine.matmul)
+        network = network.on(machine)
     if world.is_first:
         console.print(_costs(machine, network, powers(base, network), bench.samples))
 
@@ -202,7 +202,7 @@ def _machine(asked: Asked, config: DictConfig, world: World) -> Machine:
 
 def _simulate(asked: Asked, config: DictConfig, world: World, console: Console) -> None:
     machine, bench = _machine(asked, config, world), Bench(config, world)
-    network = world.broadcast(bench.network()).on(machine.matmul)
+    network = world.broadcast(bench.network()).on(machine)
     points = list(curves(machine, network, bench.samples, METHODS))
     if not world.is_first:
         return

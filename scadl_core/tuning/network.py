@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
+from scadl_core.tuning.machine import Machine
+
 
 class Codec(NamedTuple):
     """What an exchange does to the gradients of a network.
@@ -104,10 +106,16 @@ class Network:
         """Of forward and backward pass of a batch on one rank."""
         return self.fixed + self.per_sample * samples
 
-    def on(self, flops_a_second: float) -> Network:
-        """The same network where matrix products take another time.
-
-        Args:
-            flops_a_second: That forward and backward passes reach there.
+    def on(self, machine: Machine) -> Network:
+        """The same network on a rank of a machine that is not at hand: its operations at the rate
+        of matrix products, an optimizer that reads and writes all that it keeps, and a codec that
+        is as fast on activations as on gradients.
         """
-        return replace(self, fixed=0.0, per_sample=self.flops / flops_a_second)
+        kept = self.kept
+        if kept is not None:
+            codec = 1 / machine.encode + 1 / machine.decode
+            kept = Kept(kept.ratio, self.saved * codec)
+        update = 2 * (1 + self.state) * self.gradient_bytes / machine.stream
+        return replace(
+            self, fixed=0.0, per_sample=self.flops / machine.matmul, update=update, kept=kept
+        )

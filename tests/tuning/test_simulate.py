@@ -10,7 +10,7 @@ import pytest
 from scadl_core.admm.steptime import Link
 from scadl_core.errors import ConfigError
 from scadl_core.tuning import Machine, Network, predict
-from scadl_core.tuning.network import Block, Codec
+from scadl_core.tuning.network import Block, Codec, Kept
 from scadl_core.tuning.presets import DEVICES, LINKS, UTILISATION, preset
 from scadl_core.tuning.simulate import METHODS, Point, curves, sizes, table
 
@@ -58,12 +58,20 @@ def test_admm_has_a_rank_for_each_layer_at_the_most() -> None:
 
 def test_kfac_never_does_worse_than_a_fraction_of_one() -> None:
     machine = preset(16, 4, "ethernet", "a100")
-    network = NETWORK.on(machine.matmul)
+    network = NETWORK.on(machine)
     kfac = METHODS["K-FAC"]
     for point in curves(machine, network, 8, {"K-FAC": kfac}):
         if point.method == "K-FAC":
             one = predict(machine.with_ranks(point.ranks), network, kfac, 8)
             assert point.seconds <= one.seconds * (1 + 1e-12)
+
+
+def test_a_network_on_another_machine() -> None:
+    network = replace(NETWORK, fixed=9.0, state=2.0, saved=1e6, kept=Kept(4.0, 9.0))
+    there = network.on(Machine(matmul=1e13, stream=1e12, encode=1e9, decode=2e9))
+    assert there.seconds(8) == pytest.approx(8 * 1e9 / 1e13)
+    assert there.update == pytest.approx(2 * 3 * 16e6 / 1e12)
+    assert there.kept == pytest.approx(Kept(4.0, 1e-3 + 0.5e-3))
 
 
 def test_the_table_is_a_csv() -> None:
