@@ -206,8 +206,9 @@ def _simulate(asked: Asked, config: DictConfig, world: World, console: Console) 
     points = list(curves(machine, network, bench.samples, METHODS))
     if not world.is_first:
         return
+    words = " ".join(f"{name}={value}" for name, value in (asked.simulated or {}).items())
     shown = Table("method", "ranks", "step ms", "samples/s", "efficiency", "sent", "memory",
-                  title=f"predicted: {asked.simulated}", title_justify="left")  # fmt: skip
+                  title=f"predicted: {words}", title_justify="left")  # fmt: skip
     for point in points:
         shown.add_row(point.method, str(point.ranks), f"{1e3 * point.seconds:.3f}",
                       f"{point.throughput:.4g}", f"{point.efficiency:.3f}",
