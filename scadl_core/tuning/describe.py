@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Sequence
 from time import perf_counter
 from typing import NamedTuple
@@ -44,7 +43,7 @@ class Pass(NamedTuple):
 
 
 def describe(
-    module: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, world: World, steps: int = 5
+    module: nn.Module, batches: Sequence[Batch], optimizer: Optimizer, world: World, steps: int = 8
 ) -> Network:
     """The network as the cost model sees it; every rank calls it at the same time.
 
@@ -55,7 +54,7 @@ def describe(
         batches: One or two, of different sizes, the larger one first.
         optimizer: Of the module's parameters; that inside of K-FAC.
         world: The processes, which share cores and memory while each measures the same.
-        steps: Of which the median counts.
+        steps: Of which the fastest counts: what other programs disturb is no property of it.
     """
     large = batches[0]
     passes = [_passes(module, batch.loss, world, steps) for batch in batches]
@@ -92,7 +91,7 @@ def _passes(module: nn.Module, loss: Callable[[], Tensor], world: World, steps: 
         _wait(value)
         forward.append(middle - began)
         backward.append(perf_counter() - middle)
-    ranks = world.gather(Pass(statistics.median(forward[1:]), statistics.median(backward[1:])))
+    ranks = world.gather(Pass(min(forward[1:]), min(backward[1:])))
     return max(ranks, key=sum)
 
 
@@ -104,7 +103,7 @@ def _update(optimizer: Optimizer, steps: int) -> float:
         if torch.cuda.is_available():
             torch.cuda.synchronize()
         found.append(perf_counter() - began)
-    return statistics.median(found[1:])
+    return min(found[1:])
 
 
 def _state(optimizer: Optimizer, parameters: Sequence[Tensor]) -> float:

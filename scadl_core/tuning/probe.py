@@ -108,10 +108,10 @@ def _rates(world: World, device: torch.device) -> dict[str, float]:
         return found * 1.0
 
     return {
-        "matmul": 2 * 512**3 / best_of(lambda: square @ square, device),
-        "stream": flat.nbytes / best_of(lambda: flat * 1.0, device),
-        "encode": values.nbytes / best_of(compress, torch.device("cpu")),
-        "decode": values.nbytes / best_of(restore, torch.device("cpu")),
+        "matmul": 2 * 512**3 / best_of(lambda: square @ square, device, 6),
+        "stream": flat.nbytes / best_of(lambda: flat * 1.0, device, 10),
+        "encode": values.nbytes / best_of(compress, torch.device("cpu"), 6),
+        "decode": values.nbytes / best_of(restore, torch.device("cpu"), 6),
     }
 
 
