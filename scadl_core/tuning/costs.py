@@ -126,12 +126,13 @@ def exchange(machine: Machine, network: Network, plan: Plan, nbytes: float) -> S
         plan: How.
         nbytes: Of the bucket in float32.
     """
-    ranks, small = machine.ranks, nbytes / network.codecs[plan.codec].ratio
+    codec = network.codecs[plan.codec]
+    ranks, small = machine.ranks, nbytes / codec.ratio
     busy = _PASSES[plan.comm] * nbytes / machine.stream
     sent = 2 * (ranks - 1) / ranks * small
     if plan.comm == "compressed":
-        busy += (1 + 1 / ranks) * nbytes / machine.encode
-        busy += (3 - 1 / ranks) * nbytes / machine.decode
+        busy += (1 + 1 / ranks) * nbytes / (codec.encode or machine.encode)
+        busy += (3 - 1 / ranks) * nbytes / (codec.decode or machine.decode)
         return Share(busy, 2 * machine.all_to_all(small), sent)
     seconds = machine.all_reduce(small)
     if plan.comm == "quantised":

@@ -126,7 +126,7 @@ def _kept(module: nn.Module, batch: Batch, plain: float, world: World) -> Kept |
     """Of steps in which the gradients are not looked at, as most are not."""
     compressed = CompressedActivations(module, every=_LOOKS)
     seconds = []
-    for _ in range(4 * _LOOKS):
+    for _ in range(7 * _LOOKS):
         module.zero_grad()
         began = perf_counter()
         with compressed:

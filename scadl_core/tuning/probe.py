@@ -64,11 +64,22 @@ def measure(world: World, device: torch.device) -> Machine:
     )  # fmt: skip
 
 
-def best_of(function: Callable[[], Any], device: torch.device, times: int = 3) -> float:
-    """Seconds of the fastest call, after one that does not count."""
+def best_of(
+    function: Callable[[], Any], device: torch.device, times: int = 3,
+    before: Callable[[], Any] = lambda: None,
+) -> float:  # fmt: skip
+    """Seconds of the fastest call, after one that does not count.
+
+    Args:
+        function: What to call.
+        device: Where it works.
+        times: How often.
+        before: Called before each, outside of the clock.
+    """
     function()
     found = []
     for _ in range(times):
+        before()
         _wait(device)
         began = perf_counter()
         function()
@@ -168,8 +179,8 @@ def _own_group(world: World, lists: list[list[int]]) -> tuple[Any, int] | None:
 def _all_reduces(world: World, device: torch.device, group: Any, ranks: int) -> Link:
     def seconds(nbytes: int, times: int) -> float:
         values = torch.ones(nbytes // 4, device=device)
-        world.barrier()
-        own = best_of(lambda: dist.all_reduce(values, group=group), device, times)
+        # Without a barrier a rank that comes late finds what the other has sent meanwhile.
+        own = best_of(lambda: dist.all_reduce(values, group=group), device, times, world.barrier)
         return max(world.gather(own))
 
     small, large = (_SMALL, seconds(_SMALL, 10)), (0, 0.0)

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from scadl_core.tuning.codecs import BOUNDS, measure_codecs
+from scadl_core.tuning.network import Codec
 
 NORMAL = torch.randn(256, 256, generator=torch.Generator().manual_seed(0))
 
@@ -21,7 +22,7 @@ def test_errors_of_a_normal_gradient() -> None:
     step = largest / 63
     assert found["quantised"].error == pytest.approx(step / math.sqrt(12), rel=0.05)
     assert 2**-9 / 2 < found["bf16"].error < 2**-8
-    assert found["off"] == (1.0, 0.0)
+    assert found["off"] == Codec(1.0, 0.0)
 
 
 def test_ratios_of_a_normal_gradient() -> None:
