@@ -23,7 +23,9 @@ _ROOM = "scadl_core.bench.study"  # found by name: nobody imports it
 _QUICK = ("trainer.max_epochs=6", "trainer.accelerator=cpu")
 _QUICK_APPS = {
     "climate": ("data.sample.train_maps=40", "data.sample.test_maps=2",
-                "data.sample.latitudes=32", "data.sample.longitudes=48", "model.width=8"),
+                "data.sample.latitudes=32", "data.sample.longitudes=48", "model.width=8",
+                "model.norm=batch", "loader.batch_size=2", "optimizer.lr=0.01",
+                "trainer.max_epochs=8"),
 }  # fmt: skip
 
 
