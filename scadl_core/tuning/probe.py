@@ -149,6 +149,9 @@ def _links(world: World, device: torch.device) -> dict[str, Any]:
     if world.size == 1:
         return {}
     places = world.gather((world.node_rank, world.local_rank))
+    if len({node for node, _ in places}) < world.num_nodes:  # hosts of one name
+        on_node = world.size // world.num_nodes
+        places = [divmod(rank, on_node) for rank in range(world.size)]
     nodes = _grouped(places, lambda place: place[0])
     across = _grouped(places, lambda place: place[1])
     own = {"local": _own_group(world, nodes), "link": _own_group(world, across)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -60,3 +61,16 @@ def test_a_cache_that_cannot_be_written_is_none(
     (tmp_path / "file").touch()
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     assert probe(World(), CPU).ranks == 1
+
+
+def test_hosts_of_one_name_are_told_apart(run_ranks: Callable[..., list[Any]]) -> None:
+    """As network namespaces are: each rank says that its host has one."""
+
+    def run() -> dict[str, Any]:
+        os.environ |= {"LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1", "GLOO_SOCKET_IFNAME": "lo"}
+        return measure(World.start(), CPU).to_json()
+
+    machine = Machine.from_json(run_ranks(2, run)[0])
+    assert (machine.ranks_per_node, machine.nodes) == (1, 2)
+    assert machine.local == Link()  # nobody else is on the node, whose link is the rank's own
+    assert 1e5 < machine.link.bandwidth < 1e12
