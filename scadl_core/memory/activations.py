@@ -34,6 +34,7 @@ from scadl_core.memory.compiled import inlined_hooks, is_compiled
 from scadl_core.memory.control import Control
 from scadl_core.memory.ledger import Ledger, is_gone, weak
 from scadl_core.memory.lineage import Lineage, key_of
+from scadl_core.memory.offload import Mover
 from scadl_core.memory.operations import NOWHERE, Call, Need, in_checkpoint, need_of
 from scadl_core.memory.places import places_of
 from scadl_core.memory.watch import Block, Gradients
@@ -120,7 +121,8 @@ class CompressedActivations:
         self.is_watching = self.is_asked = False
         limit = parse_budget(budget, _device_of(module))
         self.control = (
-            Control(limit, self.bounds, find_blocks(module, blocks), self.ledger)
+            Control(limit, self.bounds, find_blocks(module, blocks), self.ledger,
+                    _device_of(module))
             if limit is not None else None
         )  # fmt: skip
         self._names: dict[int, str] = {}
@@ -201,7 +203,10 @@ class CompressedActivations:
             box = self._kept(tensor, place, need)
         else:
             with self.ledger.clock(place):
-                box = self._coded(tensor, need, place, call, block)
+                if self.control is not None and self.control.moves(place):
+                    box = self._moved(tensor, place, self.control.mover)
+                else:
+                    box = self._coded(tensor, need, place, call, block)
         self._tell(tensor, box, block.lineage)
         return need, box
 
@@ -265,6 +270,13 @@ class CompressedActivations:
         else:
             self.ledger.hold(entry, place)
         return self._remember(tensor, box, "exact")
+
+    def _moved(self, tensor: Tensor, place: str, mover: Mover) -> Box:
+        if (exact := self._known(tensor, "exact")) is not None:
+            return exact
+        return self._remember(
+            tensor, self._boxed(tensor, mover.away(tensor), place, "host"), "exact"
+        )
 
     def _released(self, box: Box) -> None:
         with self.ledger.lock:

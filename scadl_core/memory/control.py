@@ -13,6 +13,7 @@ from scadl_core.memory.blocks import Blocks
 from scadl_core.memory.bounds import Bounds
 from scadl_core.memory.boxes import Box, Coded, Payload
 from scadl_core.memory.ledger import Ledger, Line
+from scadl_core.memory.offload import Mover
 from scadl_core.memory.planner import LOOSEST, Item, Plan, make_plan
 from scadl_core.memory.sites import NOISIEST
 
@@ -28,6 +29,7 @@ class Control:
         bounds: What is loosened.
         modules: What may be computed again, by name.
         ledger: What is kept.
+        device: Where the network is.
 
     Attributes:
         plan: What is done in this step.
@@ -35,10 +37,12 @@ class Control:
     """
 
     def __init__(
-        self, budget: int, bounds: Bounds, modules: dict[str, nn.Module], ledger: Ledger
-    ) -> None:
+        self, budget: int, bounds: Bounds, modules: dict[str, nn.Module], ledger: Ledger,
+        device: torch.device,
+    ) -> None:  # fmt: skip
         self.budget, self.bounds, self.ledger = budget, bounds, ledger
         self.blocks, self.plan = Blocks(modules, ledger), Plan()
+        self.mover = Mover(device, lambda nbytes: ledger.add(nbytes, ""))
         self._steps = 0
         self.leaders: dict[str, str] = {}
         self._items: dict[str, Item] = {}
@@ -48,12 +52,17 @@ class Control:
         """Whether the plan is to keep what is saved at a place as it is."""
         return self.leaders.get(place) in self.plan.keep
 
+    def moves(self, place: str) -> bool:
+        """Whether the plan is to move what is saved at a place to the host."""
+        return self.leaders.get(place) in self.plan.offload
+
     def between_steps(self, replan: bool) -> None:
         """Learns from the last step, and plans the next ones where it is time or was too tight.
 
         Two steps go before any plan: in the first, kernels are compiled.
         """
         self.blocks.release()
+        self.mover.begin()
         self.bounds.pressure, self._steps = 1.0, self._steps + 1
         if replan or self._was_squeezed:
             self._learn()
@@ -67,7 +76,7 @@ class Control:
                 self.leaders[place] = line.leader
                 groups.setdefault(line.leader, []).append((place, line))
         for leader, group in groups.items():
-            if leader not in self.plan.keep:
+            if leader not in self.plan.keep | self.plan.offload:
                 self._items[leader] = self._item(leader, group)
         for name in self.blocks.modules:
             self.blocks.raw[name] = sum(it.raw for it in self._items.values() if it.block == name)
@@ -84,14 +93,16 @@ class Control:
         sites = [known[place] for place, _ in group if place in known]
         before = self._items.get(leader)
         seconds = sum(line.seconds for _, line in group)
+        raw = max(line.raw for _, line in group)
         return Item(
             leader,
-            raw=max(line.raw for _, line in group),
+            raw=raw,
             stored=sum(line.stored for _, line in group),
             seconds=min(seconds, before.seconds if before else seconds),
             block=group[0][1].block,
             values=max((site.values for site in sites), default=0.0),
             loosened=max((site.loosened for site in sites), default=1.0),
+            moving=self.mover.seconds(raw),
         )
 
     def make_room(
