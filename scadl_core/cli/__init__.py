@@ -33,6 +33,13 @@ _USAGE = """usage: scadl VERB [APP] [key=value ...]
   scadl config APP [key=value ...]         what would run, checked, without running it
   scadl compare DIR ... [--out FILE]       finished runs on one page: scores with intervals over
   seeds, time, memory, bytes, what was configured differently
+  scadl plan APP [key=value ...]           before running: time, memory, largest batch and bytes of
+  a step, with and without each power
+  scadl tune APP [--error=0.01] [--memory=6GiB] [key=value ...]
+                                           tries the plans that are predicted to be fast; writes the
+  best as a configuration
+  scadl tune APP --simulate nodes=256 gpus_per_node=4 link=slingshot gpu=a100
+                                           predicted scaling curves on a larger machine
   scadl new NAME --from APP                a pipeline of your own, begun as a copy
   scadl rerun DIR                          a run again from its folder; shows what came out
   differently
