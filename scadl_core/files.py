@@ -11,8 +11,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from scadl_core.errors import ConfigError, DataError
+from scadl_core.errors import ConfigError, DataError, ScadlError
 
+DAMAGED = "it is cut short, damaged or of another format: fetch it again or leave it out"
+MOST_REASON = 300  # characters of what a library says
 Paths = str | Path | Iterable[str | Path]
 
 
@@ -75,6 +77,32 @@ def _matches(pattern: Path, stores: Sequence[str], key: str) -> set[Path]:
         there = ", ".join(sorted(item.name for item in folder.iterdir())[:8]) or "nothing"
         raise DataError(f"{key}: no file matches {pattern}; the folder {folder} holds {there}")
     return files
+
+
+@contextmanager
+def reading(place: Path | str, kind: str = "", advice: str = DAMAGED) -> Iterator[None]:
+    """Whatever a broken file makes its reader raise becomes an error of one line that names it.
+
+    Libraries raise anything over bytes that mean something else: KeyError, zlib.error, MemoryError.
+
+    Args:
+        place: The file, or a part of it.
+        kind: What it was read as, such as ``NetCDF``.
+        advice: What to do next.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    try:
+        yield
+    except ScadlError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error.__cause__ or error).split()).removeprefix(f"{place}: ")
+        reason = reason.replace(f": '{place}'", "").partition(". Consider ")[0]
+        reason = reason[:MOST_REASON] or type(error).__name__
+        as_kind = f" as {kind}" * bool(kind)
+        raise DataError(f"{place}: cannot be read{as_kind} ({reason}); {advice}") from error
 
 
 @contextmanager
