@@ -6,7 +6,6 @@ Kills at random moments: test_resume.py. Damaged data: test_hostile.py.
 
 from __future__ import annotations
 
-import json
 import os
 import resource
 import shutil
