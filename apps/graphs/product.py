@@ -21,6 +21,7 @@ from scadl_core.compress.threads import run
 
 BLOCK_ROWS = 4096
 WIDTH = 16  # features at hand: of float32 a cache line
+LINE = 64  # bytes
 AHEAD = 16  # messages between asking for a row of features and reading it
 
 
@@ -45,7 +46,7 @@ def times(
     """
     out_NF = np.empty_like(x_NF) if out_NF is None else out_NF
     weight_M = weight_M.astype(x_NF.dtype, copy=False)
-    tile_NW = np.empty((len(x_NF), WIDTH), x_NF.dtype)
+    tile_NW = _aligned(len(x_NF), x_NF.dtype)
     blocks = [slice(at, at + BLOCK_ROWS) for at in range(0, len(x_NF), BLOCK_ROWS)]
     for start in range(0, x_NF.shape[1], WIDTH):
 
@@ -59,6 +60,14 @@ def times(
         run(gather, blocks)
         run(block, blocks)
     return out_NF
+
+
+def _aligned(nodes: int, dtype: Any) -> Any:
+    """Rows that begin where cache lines do: else each is two lines, of which one is asked for."""
+    row = WIDTH * dtype.itemsize
+    room = np.empty(nodes * row + LINE, np.uint8)
+    start = -room.ctypes.data % LINE
+    return room[start : start + nodes * row].view(dtype).reshape(nodes, WIDTH)
 
 
 def multiply(matrix: Any, x_NF: Any) -> Any:
