@@ -29,7 +29,7 @@ from scadl_core.memory import boxes
 from scadl_core.memory.blocks import find_blocks
 from scadl_core.memory.bounds import Bounds
 from scadl_core.memory.boxes import Bits, Box, Coded, Form, Kept, Payload
-from scadl_core.memory.budget import parse_budget
+from scadl_core.memory.budget import device_of, parse_budget
 from scadl_core.memory.compiled import inlined_hooks, is_compiled
 from scadl_core.memory.control import Control
 from scadl_core.memory.ledger import Ledger, is_gone, weak
@@ -119,10 +119,10 @@ class CompressedActivations:
         self.sites = self.bounds.sites
         self.step = 0
         self.is_watching = self.is_asked = False
-        limit = parse_budget(budget, _device_of(module))
+        limit = parse_budget(budget, device_of(module))
         self.control = (
             Control(limit, self.bounds, find_blocks(module, blocks), self.ledger,
-                    _device_of(module))
+                    device_of(module))
             if limit is not None else None
         )  # fmt: skip
         self._names: dict[int, str] = {}
@@ -383,11 +383,6 @@ _NO_TRANSFORMS = (
     "torch.func (grad, vjp, jacrev, hessian) does not work with saved tensors that are compressed: "
     "leave the block of CompressedActivations around it"
 )
-
-
-def _device_of(module: nn.Module) -> torch.device:
-    first = next(module.parameters(), None)
-    return first.device if first is not None else torch.device("cpu")
 
 
 def _pack_integers(tensor: Tensor, call: Call) -> Payload:
