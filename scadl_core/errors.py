@@ -37,6 +37,18 @@ class RunError(ScadlError):
     """A run folder or checkpoint that cannot be used as asked."""
 
 
+class PlaceError(ScadlError):
+    """A file or folder that cannot be written: it is not allowed, or the disk is full."""
+
+    local = True
+
+
+class ExhaustedError(ScadlError):
+    """More memory is needed than the machine has."""
+
+    local = True
+
+
 class LaunchError(ScadlError):
     """Processes that were started in a way that cannot work."""
 

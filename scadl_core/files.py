@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from scadl_core.errors import ConfigError, DataError
+from scadl_core.errors import ConfigError, DataError, PlaceError, ScadlError
 
+DAMAGED = "it is cut short, damaged or of another format: fetch it again or leave it out"
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+# What is the fault of the place that a person named, and not of the program.
+PLACES = FULL | {
+    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.EEXIST),
+    *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
+}
+PROBE_BYTES = 16 * 2**20  # more than any library writes at once
+MOST_REASON = 300  # characters of what a library says
 Paths = str | Path | Iterable[str | Path]
 
 
@@ -78,6 +89,32 @@ def _matches(pattern: Path, stores: Sequence[str], key: str) -> set[Path]:
 
 
 @contextmanager
+def reading(place: Path | str, kind: str = "", advice: str = DAMAGED) -> Iterator[None]:
+    """Whatever a broken file makes its reader raise becomes an error of one line that names it.
+
+    Libraries raise anything over bytes that mean something else: KeyError, zlib.error, MemoryError.
+
+    Args:
+        place: The file, or a part of it.
+        kind: What it was read as, such as ``NetCDF``.
+        advice: What to do next.
+
+    Raises:
+        DataError: The file cannot be read.
+    """
+    try:
+        yield
+    except ScadlError:
+        raise
+    except Exception as error:
+        reason = " ".join(str(error.__cause__ or error).split()).removeprefix(f"{place}: ")
+        reason = reason.replace(f": '{place}'", "").partition(". Consider ")[0]
+        reason = reason[:MOST_REASON] or type(error).__name__
+        as_kind = f" as {kind}" * bool(kind)
+        raise DataError(f"{place}: cannot be read{as_kind} ({reason}); {advice}") from error
+
+
+@contextmanager
 def written_aside(path: Path) -> Iterator[Path]:
     """Gives a path beside the wanted one; on success syncs it to disk and renames it into place.
 
@@ -90,18 +127,61 @@ def written_aside(path: Path) -> Iterator[Path]:
 
     Raises:
         ConfigError: There is a folder, a device or the like in its place.
+        PlaceError: It cannot be written there.
     """
     path = path.resolve()  # through links
     if path.exists() and not path.is_file():
         raise ConfigError(f"{path}: there is something that is no file; choose another place")
     aside = path.with_name(f".{path.stem}.{os.getpid()}{path.suffix}")
     try:
-        yield aside
-        _sync(aside)
-        aside.replace(path)
-        _sync(path.parent)
+        with writing(path):
+            yield aside
+            _sync(aside)
+            aside.replace(path)
+            _sync(path.parent)
     finally:
-        aside.unlink(missing_ok=True)
+        with suppress(OSError):  # else it would hide why the file is not there
+            aside.unlink()
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """What a disk that is full or may not be written makes a writer raise becomes one error.
+
+    Libraries say it in their own words, or not at all; so the disk itself is asked.
+
+    Raises:
+        PlaceError: The path cannot be written.
+    """
+    try:
+        yield
+    except ScadlError:
+        raise
+    except Exception as error:
+        cause = error if isinstance(error, OSError) else _refused(path.parent)
+        if cause is None or cause.errno not in PLACES:
+            raise
+        raise unwritable(path, cause) from error
+
+
+def unwritable(path: Path | str, error: OSError) -> PlaceError:
+    """The error to raise where a path cannot be written."""
+    advice = "free some space, or " * (error.errno in FULL)
+    return PlaceError(f"{path}: {error.strerror}; {advice}choose a place that can be written")
+
+
+def _refused(folder: Path) -> OSError | None:
+    """Why nothing more can be written in a folder; None: something can."""
+    probe = folder / f".{os.getpid()}.probe"
+    try:
+        with probe.open("wb") as file:
+            os.posix_fallocate(file.fileno(), 0, PROBE_BYTES)
+    except OSError as error:
+        return error
+    finally:
+        with suppress(OSError):
+            probe.unlink()
+    return None
 
 
 @contextmanager
@@ -113,9 +193,14 @@ def folder_aside(path: Path) -> Iterator[Path]:
 
     Yields:
         A folder to write to. It is dropped where another process was faster, and wrote the same.
+
+    Raises:
+        PlaceError: It cannot be written there.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as scratch:
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+    scratch_of = partial(tempfile.TemporaryDirectory, prefix=f".{path.name}.", dir=path.parent)
+    with writing(path), scratch_of() as scratch:
         aside = Path(scratch) / path.name
         aside.mkdir()
         yield aside

@@ -19,7 +19,7 @@ import numpy as np
 import xarray as xr
 from numpy.typing import NDArray
 
-from apps.climate.files import OPENING, naming
+from apps.climate.files import naming
 from apps.climate.grid import Grid
 from scadl_core.errors import ConfigError, DataError
 
@@ -98,7 +98,7 @@ class Field:
     def read(self, dataset: xr.Dataset, index: int) -> NDArray[np.float64]:
         """Reads the field at a position of ``keys``: canonical, shape [H, W], NaN where missing."""
         at = self.selection | ({self.time_dimension: index} if self.time_dimension else {})
-        with naming(self.path, *OPENING):
+        with naming(self.path):
             field_YX = dataset[self.variable].isel(at).transpose(*self.dimensions).values
         field_YX = field_YX.astype(np.float64)
         field_YX[np.abs(field_YX) >= SMALLEST_FILL] = np.nan

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,7 +19,6 @@ import scipy.io
 import xarray as xr
 
 from scadl_core import files
-from scadl_core.errors import DataError
 
 SUFFIXES, STORES = (".nc", ".nc4", ".cdf", ".netcdf", ".h5", ".hdf5"), (".zarr",)
 find_files = partial(files.find_files, suffixes=SUFFIXES, stores=STORES)
@@ -31,8 +29,6 @@ DEEPCAM_CHANNELS = (
     "T200", "T500", "PRECT", "TS", "TREFHT", "Z1000", "Z200", "ZBOT",
 )  # fmt: skip
 _kept: dict[tuple[Path, int, int], tuple[xr.Dataset, xr.Dataset]] = {}  # oldest use first
-# What libraries raise besides OSError and RuntimeError while they open or decode.
-OPENING = (ValueError, TypeError, LookupError, ArithmeticError, AttributeError)
 # Files a process keeps open: opening one takes longer than reading a small map. Of large ones,
 # whose chunks the library caches, a few.
 MOST_OPEN, FEW_OPEN, KEPT_BYTES = 384, 8, 256 * 2**20
@@ -42,7 +38,7 @@ ASSUMED_GRID = "has no coordinates; a global grid from pole to pole and from 0 d
 @contextmanager
 def open_fields(path: Path, decode_cf: bool = True) -> Iterator[xr.Dataset]:
     """Opens a file for reading, times undecoded; a DataError if it is damaged."""
-    with naming(path, *OPENING):
+    with naming(path):
         stored, decoded = _keep(path)
     with naming(path):
         yield decoded if decode_cf else stored
@@ -79,12 +75,11 @@ os.register_at_fork(before=_close_all)
 
 
 @contextmanager
-def naming(path: Path, *more: type[Exception]) -> Iterator[None]:
+def naming(path: Path) -> Iterator[None]:
     """Turns what libraries raise for a damaged file into an error that names it."""
-    try:
+    kind = "Zarr" if path.suffix.lower() in STORES else "NetCDF"
+    with files.reading(path, kind):
         yield
-    except (OSError, RuntimeError, *more) as error:
-        raise _unreadable(path, error) from error
 
 
 def _open(path: Path) -> xr.Dataset:
@@ -137,10 +132,3 @@ def _deepcam(path: Path, options: dict[str, bool]) -> xr.Dataset:
         lat=("lat", latitude, {"units": "degrees_north"}),
         lon=("lon", longitude, {"units": "degrees_east"}),
     )
-
-
-def _unreadable(path: Path, error: Exception) -> DataError:
-    reason = re.sub(r"\. Consider .*|: '/.*", "", str(error).replace("\n", " "))
-    kind = "Zarr" if path.suffix.lower() in STORES else "NetCDF"
-    advice = "it is cut short, damaged or of another format: fetch it again or leave it out"
-    return DataError(f"{path}: cannot be read as {kind} ({reason}); {advice}")

@@ -19,6 +19,7 @@ from scadl_core.files import Paths
 from scadl_core.record.datareport import DataReport, Table
 
 LABEL_NAMES = ("labels", "label")
+MOST_CLASSES = 1000  # a larger number in a variable of labels is damage
 CLIMATENET_CLASSES = ["background", "tropical_cyclone", "atmospheric_river"]
 UNUSUAL = 0.9  # the quantile of a field that is proposed as a threshold
 
@@ -140,7 +141,7 @@ def _classes(array: xr.DataArray, largest: float) -> list[str]:
     """The names of the classes where a variable holds labels."""
     if "flag_values" in array.attrs:
         return str(array.attrs.get("flag_meanings", "")).split()
-    if str(array.name).lower() not in LABEL_NAMES:
+    if str(array.name).lower() not in LABEL_NAMES or largest >= MOST_CLASSES:
         return []
     more = [f"class_{index}" for index in range(int(largest) + 1)] if largest > 2 else []
     return more or CLIMATENET_CLASSES

@@ -31,7 +31,7 @@ from apps.graphs.propose import propose
 from apps.graphs.samples import BATCHES, GraphSamples
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError, DataError, nearest
-from scadl_core.files import Paths
+from scadl_core.files import Paths, reading
 from scadl_core.record.datareport import DataReport
 from scadl_core.workflow.statistics import Moments
 
@@ -136,7 +136,8 @@ class GraphData:
         if not len(self.raw.ids):
             raise DataError(f"{self.raw.files[0]}: has no node")
         rows = self._folder / "rows" if self.on_disk else None
-        self.graph: CSR = build(self.raw.stream(), len(self.raw.ids), directed, loops, rows)
+        with reading(self.raw.files[0]):
+            self.graph: CSR = build(self.raw.stream(), len(self.raw.ids), directed, loops, rows)
         self.scales = scales(self.graph, norm)
         self.features: Features = features_of(self.raw, self.graph, list(inputs), missing, make)
         self.target = target_of(self.raw, target, kind, list(classes))

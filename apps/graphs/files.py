@@ -12,7 +12,7 @@ from apps.graphs.formats.planetoid import read_planetoid
 from apps.graphs.formats.tables import Columns, Table, read_tables
 from apps.graphs.raw import POLICIES, Raw
 from scadl_core.errors import ConfigError, DataError, nearest
-from scadl_core.files import Paths, find_files
+from scadl_core.files import Paths, find_files, reading
 
 TABLES = (".csv", ".tsv", ".txt", ".edgelist", ".edges", ".cites", ".parquet", ".pq", ".gz")
 SINGLE: dict[str, Callable[[Path], Raw]] = {
@@ -53,6 +53,19 @@ def read(
     """
     if unknown not in POLICIES:
         raise ConfigError(f"data.unknown: got {unknown!r}{nearest(unknown, POLICIES)}")
+    several = [paths] if isinstance(paths, str | Path) else paths
+    with reading(", ".join(map(str, several))):
+        return _read(paths, columns, weight, unknown, key, place)
+
+
+def _read(
+    paths: Paths,
+    columns: Columns,
+    weight: str | None,
+    unknown: str,
+    key: str,
+    place: Callable[[Sequence[Path]], Path | None],
+) -> Raw:
     if isinstance(paths, str | Path) and (Path(paths).expanduser() / "raw").is_dir():
         return read_ogb(Path(paths).expanduser(), place)
     planetoid = _planetoid(paths)

@@ -13,7 +13,7 @@ from scadl_core.record.datareport import DataReport, Table
 MOST_CLASSES = 50
 
 
-def propose(path: Paths) -> tuple[DataReport, dict[str, Any]]:
+def propose(path: Paths, **_: Any) -> tuple[DataReport, dict[str, Any]]:
     """Looks into the files of a ``data.path``, and proposes what to set.
 
     Returns:

@@ -6,7 +6,6 @@ Parquet. A table is described once; what reads it is opened anew in each process
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -106,17 +105,8 @@ def naming(place: str) -> Iterator[None]:
 @contextmanager
 def _reading(place: str) -> Iterator[None]:
     """What a broken file makes a reader raise becomes a DataError that names it."""
-    try:
-        with naming(place):
-            yield
-    except DataError:
-        raise
-    except Exception as error:  # whatever it is
-        reason = re.sub(r"\s+", " ", str(error)).strip()[:150] or type(error).__name__
-        raise DataError(
-            f"{place}: cannot be read ({reason}); it is cut short, damaged or of another format: "
-            "fetch it again or leave it out"
-        ) from None
+    with files.reading(place), naming(place):
+        yield
 
 
 def open_tables(

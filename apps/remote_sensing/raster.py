@@ -19,7 +19,7 @@ import rasterio
 from affine import Affine
 from numpy.typing import NDArray
 from rasterio.enums import ColorInterp, MaskFlags, Resampling
-from rasterio.errors import CRSError, NotGeoreferencedWarning, RasterioError
+from rasterio.errors import NotGeoreferencedWarning
 from rasterio.vrt import WarpedVRT
 
 from scadl_core import files
@@ -160,21 +160,19 @@ def close_all() -> None:
 @contextmanager
 def naming(path: str | Path) -> Iterator[None]:
     """Turns what GDAL raises for a damaged file into an error that names it."""
-    try:
+    advice = "it is cut short, damaged or of a format that GDAL does not read here"
+    if Path(path).suffix.lower() in ARRAYS:
+        advice = "an array does not say where its pixels lie: write it as a GeoTIFF with rasterio"
+    with files.reading(path, advice=advice):
         yield
-    except (RasterioError, CRSError, OSError, UnicodeDecodeError) as error:
-        reason = " ".join(str(error.__cause__ or error).split()).removeprefix(f"{path}: ")
-        advice = "it is cut short, damaged or of a format that GDAL does not read here"
-        if Path(path).suffix.lower() in ARRAYS:
-            advice = (
-                "an array does not say where its pixels lie: write it as a GeoTIFF with rasterio"
-            )
-        raise DataError(f"{path}: cannot be read ({reason}); {advice}") from error
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without GDAL's warning that an image is nowhere on the ground, which we say ourselves."""
+    """Without rasterio's warning that an image is nowhere on the ground, which we say ourselves,
+    and without those that GDAL prints: what it cannot read is raised besides.
+    """
+    os.environ.setdefault("CPL_LOG", os.devnull)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", NotGeoreferencedWarning)
         yield

@@ -1,7 +1,8 @@
 """`scadl bench comm`: what exchanges of gradients cost on a slow network.
 
 Bytes, the time of a step and the time to a target loss of a residual network of 6.3 million
-parameters, on 2 and 4 ranks whose links are shaped to 100 Mb/s and 1 Gb/s.
+parameters, on 2 and 4 ranks whose links are shaped to 100 Mb/s and 1 Gb/s. One case alone:
+``python -m scadl_core.bench.comm RANKS MEGABITS DIR``.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from pathlib import Path
 from rich.console import Console
 
 from scadl_core.bench.links import INTERFACE, Host, hosts, refusal
-from scadl_core.bench.rows import Row, show_rows, value_of
+from scadl_core.bench.rows import Row, show_rows, value_of, write_rows
 
 SHOWN = {
     "payload a step": ".3f",
@@ -110,3 +111,14 @@ def run_on(joined: Sequence[Host], words: Sequence[str]) -> None:
         if any(statuses):
             log.seek(0)
             raise RuntimeError(f"ranks ended with {statuses}: {log.read()[-2000:]}")
+
+
+def main(count: int, megabits: float, folder: Path) -> None:
+    """One case, printed and written to ``folder/comm.json``."""
+    rows = bench_case(f"{count} ranks, {megabits:g} Mb/s", count, megabits, quick=False)
+    show_rows(rows, SHOWN, Console(width=140))
+    write_rows(rows, "comm", folder)
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), float(sys.argv[2]), Path(sys.argv[3]))

@@ -6,19 +6,13 @@ with everything saved; 130 interrupted; 1 anything else.
 
 from __future__ import annotations
 
-import errno
 import os
 import sys
 import traceback
 from collections.abc import Callable, Sequence
 
-from scadl_core.errors import ConfigError, ScadlError, nearest
-
-# What is the fault of the place that a person named, and not of the program.
-_PLACES = {
-    *(errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC),
-    *(errno.ENOENT, errno.EEXIST, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
-}
+from scadl_core.errors import ConfigError, ExhaustedError, ScadlError, nearest
+from scadl_core.files import FULL, PLACES, unwritable
 
 _USAGE = """usage: scadl VERB [APP] [key=value ...]
 
@@ -33,6 +27,13 @@ _USAGE = """usage: scadl VERB [APP] [key=value ...]
   scadl config APP [key=value ...]         what would run, checked, without running it
   scadl compare DIR ... [--out FILE]       finished runs on one page: scores with intervals over
   seeds, time, memory, bytes, what was configured differently
+  scadl plan APP [key=value ...]           before running: time, memory, largest batch and bytes of
+  a step, with and without each power
+  scadl tune APP [--error=0.01] [--memory=6GiB] [key=value ...]
+                                           tries the plans that are predicted to be fast; writes the
+  best as a configuration
+  scadl tune APP --simulate nodes=256 gpus_per_node=4 link=slingshot gpu=a100
+                                           predicted scaling curves on a larger machine
   scadl new NAME --from APP                a pipeline of your own, begun as a copy
   scadl rerun DIR                          a run again from its folder; shows what came out
   differently
@@ -63,10 +64,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader left; say nothing more
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except OSError as error:
-        if error.errno not in _PLACES or error.filename is None:
+    except Exception as error:
+        if (mistake := _mistake_of(error)) is None:
             raise
-        return _fail(_mistaken_place(error))
+        return _fail(mistake)
 
 
 def script() -> None:
@@ -106,10 +107,24 @@ def _run(words: list[str]) -> int:
     return known[words[0]](words[1:])
 
 
-def _mistaken_place(error: OSError) -> ScadlError:
-    mistake = ScadlError(f"{error.filename}: {error.strerror}; choose a place that can be written")
-    mistake.local = True
-    return mistake
+def _mistake_of(error: Exception) -> ScadlError | None:
+    """What a person can mend, of an error that no part of the program has named: a place that
+    cannot be written, a machine that is too small; None: it is a defect.
+    """
+    if isinstance(error, OSError):
+        named = error.filename is not None
+        if error.errno in FULL or (named and error.errno in PLACES):
+            return unwritable(error.filename if named else "a file of this run", error)
+    # torch's own, by name: nothing is imported for a message
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError" or (
+        isinstance(error, RuntimeError) and "can't allocate memory" in str(error)
+    ):  # fmt: skip
+        return ExhaustedError(
+            f"out of memory ({' '.join(str(error).split())[:200]}); take a smaller "
+            "loader.batch_size or model, or keep activations compressed with memory=adaptive; "
+            "resume=auto goes on from the last checkpoint"
+        )
+    return None
 
 
 def _fail(error: ScadlError) -> int:

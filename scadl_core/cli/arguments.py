@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -49,6 +49,38 @@ class Words:
     def parsed(self) -> list[Override]:
         """The overrides as Hydra understands them."""
         return parse(self.overrides)
+
+
+def take_flags(
+    words: Sequence[str], known: Mapping[str, str], others: bool = False
+) -> tuple[list[str], dict[str, str]]:
+    """Takes a verb's own flags out of its words.
+
+    Args:
+        words: What was typed.
+        known: By flag, what has to follow it (``--out DIR``, ``--out=DIR``); "" for nothing.
+        others: Whether further flags stay among the words, for whoever reads them next.
+
+    Returns:
+        The other words in their order, and the flags that were there with what follows them.
+
+    Raises:
+        ConfigError: An unknown flag, or one without what it needs.
+    """
+    rest, found = [], {}
+    queue = iter(words)
+    for word in queue:
+        flag, joined, value = word.partition("=")
+        if flag in known and bool(known[flag]) >= bool(joined):
+            found[flag] = value or (next(queue, "") if known[flag] and not joined else "")
+            if known[flag] and not found[flag]:
+                raise ConfigError(f"{flag} needs a value: {flag} {known[flag]}")
+        elif word.startswith("-") and not others:
+            names = ", ".join(f"{it} {what}".rstrip() for it, what in known.items())
+            raise ConfigError(f"unknown flag {word!r}; there is: {names}")
+        else:
+            rest.append(word)
+    return rest, found
 
 
 def read_words(verb: str, words: Sequence[str]) -> Words:

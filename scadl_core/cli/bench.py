@@ -9,6 +9,7 @@ from types import ModuleType
 
 from rich.console import Console
 
+from scadl_core.cli.arguments import take_flags
 from scadl_core.config.apps import find_apps
 from scadl_core.errors import ConfigError, nearest
 
@@ -25,25 +26,12 @@ def bench(words: list[str], console: Console) -> None:
     Raises:
         ConfigError: No such benchmark or flag.
     """
-    rest, quick, folder = list(words), False, None
-    names = []
-    while rest:
-        word = rest.pop(0)
-        if word == "--quick":
-            quick = True
-        elif word.startswith("--out"):
-            folder = word.partition("=")[2] or (rest.pop(0) if rest else "")
-            if not folder:
-                raise ConfigError("--out needs a folder: --out DIR")
-        elif word.startswith("-"):
-            raise ConfigError(f"unknown flag {word!r}; there is: --quick, --out DIR")
-        else:
-            names.append(word)
+    names, flags = take_flags(words, {"--quick": "", "--out": "DIR"})
     module = _find(names)
-    rows = module.bench(quick, console)
-    if folder is not None:
+    rows = module.bench("--quick" in flags, console)
+    if "--out" in flags:
         rows_room = import_module(f"{_ROOM}.rows")
-        path = rows_room.write_rows(rows, names[0], Path(folder).expanduser())
+        path = rows_room.write_rows(rows, names[0], Path(flags["--out"]).expanduser())
         console.print(f"written: {path}")
 
 

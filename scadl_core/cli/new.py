@@ -10,6 +10,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from scadl_core.cli.arguments import take_flags
 from scadl_core.config.apps import App, find_app, find_apps
 from scadl_core.errors import ConfigError
 from scadl_core.files import folder_aside, write_text
@@ -47,10 +48,10 @@ def new(words: list[str], console: Console) -> Path:
     Raises:
         ConfigError: A name that cannot be used, or no such pipeline.
     """
-    rest = [part for word in words for part in (word.split("=", 1) if "=" in word else [word])]
-    if len(rest) != 3 or rest[1] != "--from":
+    rest, flags = take_flags(words, {"--from": "APP"})
+    if len(rest) != 1 or not flags:
         raise ConfigError(f"scadl new NAME --from APP; there is: {', '.join(find_apps())}")
-    name, origin = rest[0], find_app(rest[2])
+    name, origin = rest[0], find_app(flags["--from"])
     _check_name(name)
     root = Path.cwd()
     folder = root / "apps" / name

@@ -13,7 +13,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
-from scadl_core.cli.arguments import read_words
+from scadl_core.cli.arguments import read_words, take_flags
 from scadl_core.cli.sweep import hydra_main
 from scadl_core.config.compose import compose_run, require
 from scadl_core.errors import ConfigError
@@ -23,7 +23,9 @@ _ROOM = "scadl_core.bench.study"  # found by name: nobody imports it
 _QUICK = ("trainer.max_epochs=6", "trainer.accelerator=cpu")
 _QUICK_APPS = {
     "climate": ("data.sample.train_maps=40", "data.sample.test_maps=2",
-                "data.sample.latitudes=32", "data.sample.longitudes=48", "model.width=8"),
+                "data.sample.latitudes=32", "data.sample.longitudes=48", "model.width=8",
+                "model.norm=batch", "loader.batch_size=2", "optimizer.lr=0.01",
+                "trainer.max_epochs=8"),
 }  # fmt: skip
 
 
@@ -39,8 +41,8 @@ def study(words: list[str], console: Console) -> None:
     """
     if not words or words[0] != "memory":
         raise ConfigError("which study? scadl study memory APP [--quick]; there is: memory")
-    quick = "--quick" in words
-    given = read_words("study memory", [word for word in words[1:] if word != "--quick"])
+    rest, flags = take_flags(words[1:], {"--quick": ""}, others=True)
+    quick, given = "--quick" in flags, read_words("study memory", rest)
     room = import_module(_ROOM)
     own = [*_QUICK, *_QUICK_APPS.get(given.app.name, ())] if quick else []
     ours = ("run.dir", "seed", "memory.case")

@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # what a verb needs is imported when it is called
 
 __all__ = [
     *("bench", "check", "compare", "config", "doctor", "evaluate", "export", "list_", "new"),
-    *("predict", "rerun", "study", "train"),
+    *("plan", "predict", "rerun", "study", "train", "tune"),
 ]
 
 
@@ -174,6 +174,22 @@ def study(words: list[str]) -> int:
     from scadl_core.cli.study import study as run
 
     run(words, _console())
+    return 0
+
+
+def plan(words: list[str]) -> int:
+    """What a step costs, with and without each power."""
+    from scadl_core.cli.tune import run_plan
+
+    run_plan(words, _console())
+    return 0
+
+
+def tune(words: list[str]) -> int:
+    """The fastest plan of a run, or scaling curves of a larger machine."""
+    from scadl_core.cli.tune import run_tune
+
+    run_tune(words, _console())
     return 0
 
 

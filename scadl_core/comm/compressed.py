@@ -84,15 +84,20 @@ class Compressed(Lossy):
         guess = max(sum(piece.stop - piece.start for piece in share) for share in owned) // 4 + 64
 
         payloads = [self._pack(_cut(values, s), [bounds[p.place] for p in s]) for s in owned]
-        for share, payload in zip(owned, payloads, strict=True):
-            _each(torch.Tensor.sub_, _cut(values, share), _unpack(payload, share).values)
+        sent = [_unpack(payload, share) for payload, share in zip(payloads, owned, strict=True)]
+        for share, there in zip(owned, sent, strict=True):
+            _each(torch.Tensor.sub_, _cut(values, share), there.values)
         received = self.messages.scatter(key, payloads, guess)
-        mean = _mean([_unpack(payload, own) for payload in received])
+        rank = self.world.rank  # what is this one's own has been decoded
+        mean = _mean([sent[rank] if r == rank else _unpack(payload, own)
+                      for r, payload in enumerate(received)])  # fmt: skip
         payload = self._pack(mean.values, mean.bounds)
-        _each(torch.Tensor.sub_, mean.values, _unpack(payload, own).values)
+        mine = _unpack(payload, own)
+        _each(torch.Tensor.sub_, mean.values, mine.values)
         _each(partial(torch.Tensor.add_, alpha=self.world.size), _cut(values, own), mean.values)
-        for share, there in zip(owned, self.messages.gather(key, payload, guess), strict=True):
-            _each(torch.Tensor.copy_, _cut(gradients, share), _unpack(there, share).values)
+        for r, it in enumerate(self.messages.gather(key, payload, guess)):
+            there = mine if r == rank else _unpack(it, owned[r])
+            _each(torch.Tensor.copy_, _cut(gradients, owned[r]), there.values)
         self.remember(names, values, bucket)
         return bucket.buffer()
 

@@ -11,6 +11,7 @@ import importlib.util
 import pkgutil
 import sys
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib.metadata import entry_points
 from pathlib import Path
 
@@ -59,11 +60,17 @@ def find_apps() -> dict[str, App]:
             f"`apps` is the regular package {apps.__file__}; ScaDL's apps is a namespace package. "
             "Remove that __init__.py, or start scadl from another folder."
         )
-    found = {point.name: App(point.name, point.value) for point in entry_points(group="scadl.apps")}
+    found = dict(_of_distributions(tuple(sys.path)))
     for module in pkgutil.iter_modules(apps.__path__):
         if module.ispkg:
             found.setdefault(module.name, App(module.name, f"apps.{module.name}"))
     return dict(sorted(found.items()))
+
+
+@lru_cache(1)  # reading what all installed distributions offer takes 20 ms, and is asked for often
+def _of_distributions(_path: tuple[str, ...]) -> dict[str, App]:
+    points = entry_points(group="scadl.apps")
+    return {point.name: App(point.name, point.value) for point in points}
 
 
 def find_app(name: str) -> App:

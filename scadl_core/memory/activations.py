@@ -12,7 +12,6 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-import zlib
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from itertools import chain
@@ -23,19 +22,21 @@ import torch
 from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
-from scadl_core.compress import Absolute, Bound, PointwiseRelative, Relative
+from scadl_core.compress import Bound
 from scadl_core.compress.blockscaled import BITS
 from scadl_core.errors import ActivationError
 from scadl_core.memory import boxes
 from scadl_core.memory.blocks import find_blocks
-from scadl_core.memory.boxes import Box, Coded, Form, Kept, Nonzero, Payload
-from scadl_core.memory.budget import parse_budget
+from scadl_core.memory.bounds import Bounds
+from scadl_core.memory.boxes import Bits, Box, Coded, Form, Kept, Payload
+from scadl_core.memory.budget import device_of, parse_budget
 from scadl_core.memory.compiled import inlined_hooks, is_compiled
 from scadl_core.memory.control import Control
 from scadl_core.memory.ledger import Ledger, is_gone, weak
+from scadl_core.memory.lineage import Lineage, key_of
+from scadl_core.memory.offload import Mover
 from scadl_core.memory.operations import NOWHERE, Call, Need, in_checkpoint, need_of
 from scadl_core.memory.places import places_of
-from scadl_core.memory.sites import NOISIEST, Site
 from scadl_core.memory.watch import Block, Gradients
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
@@ -110,16 +111,18 @@ class CompressedActivations:
             raise ActivationError(
                 f"every, smallest: expected 1 or more, got {every!r}, {smallest!r}"
             )
-        self.module, self.fraction, self.bound, self.encoder = module, fraction, bound, encoder
+        self.module, self.encoder = module, encoder
         self.every, self.smallest, self.seed = every, smallest, seed
         self.bits, self.is_compiled = bits, is_compiled(module)
         self.ledger = Ledger()
-        self.sites: dict[str, Site] = {}
+        self.bounds = Bounds(fraction, bound, seed)
+        self.sites = self.bounds.sites
         self.step = 0
         self.is_watching = self.is_asked = False
-        limit = parse_budget(budget, _device_of(module))
+        limit = parse_budget(budget, device_of(module))
         self.control = (
-            Control(limit, fraction, find_blocks(module, blocks), self.ledger, self.sites)
+            Control(limit, self.bounds, find_blocks(module, blocks), self.ledger,
+                    device_of(module))
             if limit is not None else None
         )  # fmt: skip
         self._names: dict[int, str] = {}
@@ -137,6 +140,7 @@ class CompressedActivations:
             first, due = self.step < self.every, self.step % self.every == 0
             self.is_watching = self.is_asked or first or due
             self.step += 1
+            self.bounds.step = self.step
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._hooks())
@@ -180,25 +184,48 @@ class CompressedActivations:
     def pack(self, tensor: Tensor, block: Block) -> Box:
         """Called by autograd for every tensor that it saves."""
         with torch.no_grad(), self.ledger.lock:
-            call = block.call
-            if self._is_parameter(tensor):
-                counted = tensor.untyped_storage()._cdata not in self._held
-                return self._kept(tensor, "parameters", Need.EXACT) if counted else Box(
-                    tensor, Kept(tensor.detach(), 0), None)  # fmt: skip
-            need = need_of(call, tensor)
-            if call is NOWHERE and need is not Need.INTEGER and in_checkpoint(sys._getframe(1)):
-                need = Need.EXACT
-            place = self._place(call, block)
-            is_kept = self.control is not None and self.control.keeps(place)
-            if is_kept or not self._is_coded(tensor, need):
-                return self._kept(tensor, place, need)
+            need, box = self._packed(tensor, block)
+            block.saved.append((need, box))
+            return box
+
+    def _packed(self, tensor: Tensor, block: Block) -> tuple[Need, Box]:
+        call = block.call
+        if self._is_parameter(tensor):
+            counted = tensor.untyped_storage()._cdata not in self._held
+            return Need.SHAPE, self._kept(tensor, "parameters", Need.EXACT) if counted else Box(
+                tensor, Kept(tensor.detach(), 0), None)  # fmt: skip
+        need = need_of(call, tensor)
+        if call is NOWHERE and need is not Need.INTEGER and in_checkpoint(sys._getframe(2)):
+            need = Need.EXACT
+        place = self._place(call, block)
+        is_kept = self.control is not None and self.control.keeps(place)
+        if is_kept or not self._is_coded(tensor, need):
+            box = self._kept(tensor, place, need)
+        else:
             with self.ledger.clock(place):
-                return self._coded(tensor, need, place, call, block)
+                if self.control is not None and self.control.moves(place):
+                    box = self._moved(tensor, place, self.control.mover)
+                else:
+                    box = self._coded(tensor, need, place, call, block)
+        self._tell(tensor, box, block.lineage)
+        return need, box
 
     def unpack(self, box: Box) -> Tensor:
         """Called by autograd for every tensor that a backward pass reads, any number of times."""
         with torch.no_grad(), self.ledger.clock(box.site or ""):
-            return box.restore()
+            values = box.restore()
+            if box.readers:
+                self._tell_readers(box, values)
+            return values
+
+    def _tell_readers(self, box: Box, values: Tensor) -> None:
+        """Signs that are wanted soon are taken while the values are at hand: no second decoding."""
+        with self.ledger.lock:
+            for reference, nonzero in box.readers:
+                signs = reference()
+                if signs is not None and signs.payload is nonzero:
+                    self.exchange(signs, nonzero.bits(values))
+            box.readers.clear()
 
     def _is_parameter(self, tensor: Tensor) -> bool:
         if tensor.layout is not torch.strided:
@@ -244,6 +271,13 @@ class CompressedActivations:
             self.ledger.hold(entry, place)
         return self._remember(tensor, box, "exact")
 
+    def _moved(self, tensor: Tensor, place: str, mover: Mover) -> Box:
+        if (exact := self._known(tensor, "exact")) is not None:
+            return exact
+        return self._remember(
+            tensor, self._boxed(tensor, mover.away(tensor), place, "host"), "exact"
+        )
+
     def _released(self, box: Box) -> None:
         with self.ledger.lock:
             held = isinstance(box.payload, Kept) and box.payload.nbytes == box.entry.nbytes
@@ -254,12 +288,12 @@ class CompressedActivations:
         return self.control.blocks.running if self.control is not None else None
 
     def _remember(self, tensor: Tensor, box: Box, what: str) -> Box:
-        _, known = self._table.setdefault(_key(tensor), (weak(tensor), {}))
+        _, known = self._table.setdefault(key_of(tensor), (weak(tensor), {}))
         known[what] = weakref.ref(box)
         return box
 
     def _known(self, tensor: Tensor, what: str) -> Box | None:
-        found = self._table.get(_key(tensor))
+        found = self._table.get(key_of(tensor))
         if found is None or is_gone(found[0]) or what not in found[1]:
             return None
         return found[1][what]()
@@ -292,22 +326,16 @@ class CompressedActivations:
         return self._values(tensor, need, place, call, block)
 
     def _signs(self, tensor: Tensor, place: str, call: Call) -> Box:
-        values, is_relu = self._known(tensor, "values"), call.name.startswith("relu")
-        if values is not None and is_relu and (zeros := _zeros_of(values.payload)) is not None:
-            return self._boxed(tensor, zeros, place, "sign")
         if (known := self._known(tensor, call.name)) is not None:
             return known
         # As threshold_backward and leaky_relu_backward compare, NaN included.
+        is_relu = call.name.startswith("relu")
         is_one = (tensor <= 0).logical_not_() if is_relu else tensor > 0
         box = self._boxed(tensor, boxes.bits_of(tensor, is_one), place, "sign")
-        return self._remember(tensor, box, "relu" if is_relu else call.name)
+        return self._remember(tensor, box, call.name)
 
     def _values(self, tensor: Tensor, need: Need, place: str, call: Call, block: Block) -> Box:
-        site = self.sites.get(place)
-        if site is None:
-            site = self.sites[place] = Site(
-                place, Need.VALUE if need not in (Need.SUM, Need.NORM) else need
-            )
+        site = self.bounds.site(place, need)
         if self.is_watching or site.scale is None:
             site.measure(tensor)
         if self.is_watching:
@@ -317,83 +345,44 @@ class CompressedActivations:
             other = self.sites[known.site]
             site.partners.add(other.name)
             other.partners.add(site.name)
-        bound, dither = self._bound(site, call, tensor)
-        site.eps = bound.eps if isinstance(bound, Absolute) else 0.0
+        bound, dither = self.bounds.choose(site, call, tensor)
         if known is not None and _serves(known.payload, bound):
             return known
         payload = self.encoder(tensor, bound, dither)
         if known is not None:
             self.exchange(known, payload)
             return known
-        box = self._remember(tensor, self._boxed(tensor, payload, place, site.need.value), "values")
-        signs = self._known(tensor, "relu")
-        if signs is not None and (zeros := _zeros_of(payload)) is not None:
-            self.exchange(signs, zeros)
-        return box
+        return self._remember(
+            tensor, self._boxed(tensor, payload, place, site.need.value), "values"
+        )
+
+    def _tell(self, tensor: Tensor, box: Box, lineage: Lineage) -> None:
+        """Signs that can be read from a tensor's values need not be kept themselves."""
+        if isinstance(box.payload, Coded) and box.payload.keeps_zeros:
+            for signs, nonzero in lineage.readers(tensor, box):
+                if isinstance(signs.payload, Bits):
+                    self.exchange(signs, nonzero)
+                    box.readers.append((weakref.ref(signs), nonzero))
 
     def exchange(self, box: Box, payload: Payload) -> None:
         """Puts another payload into a box."""
         self.ledger.add(payload.nbytes - box.payload.nbytes, box.site)
         box.payload = payload
 
-    def _bound(self, site: Site, call: Call, tensor: Tensor) -> tuple[Bound, int | None]:
-        """The bound of a tensor, and the seed of its dither where it needs one."""
-        if self.bound is not None:
-            eps = _absolute(self.bound, tensor)
-            bound = self.bound if eps is None else Absolute(eps)
-        else:
-            eps = self._adaptive(site, call)
-            bound = PointwiseRelative(self.fraction) if eps is None else Absolute(eps)
-        if eps is None or not site.is_loose(eps):
-            return bound, None
-        return bound, zlib.crc32(f"{self.seed} {self.step} {site.name}".encode())
-
-    def _adaptive(self, site: Site, call: Call) -> float | None:
-        if self.fraction == 0:
-            return 0.0
-        eps = site.bound(call, self.fraction)
-        if eps is None:
-            return None
-        eps *= self.control.pressure if self.control is not None else 1.0
-        if site.scale is not None and site.need is not Need.VALUE:
-            eps = min(eps, NOISIEST * site.scale)
-        # A tensor that several operations share is kept as the most sensitive one needs it.
-        shared = [self.sites[name].eps for name in site.partners if self.sites[name].eps]
-        return min([eps, *shared])
-
     def state_dict(self) -> dict[str, Any]:
         """Statistics and the step, in plain values."""
-        return {"step": self.step, "sites": {name: s.state() for name, s in self.sites.items()}}
+        return {"step": self.step, "sites": self.bounds.state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Goes on from stored statistics."""
         self.step = state["step"]
-        self.sites.clear()
-        self.sites |= {name: Site.from_state(name, it) for name, it in state["sites"].items()}
+        self.bounds.load(state["sites"])
 
 
 _NO_TRANSFORMS = (
     "torch.func (grad, vjp, jacrev, hessian) does not work with saved tensors that are compressed: "
     "leave the block of CompressedActivations around it"
 )
-
-
-def _device_of(module: nn.Module) -> torch.device:
-    first = next(module.parameters(), None)
-    return first.device if first is not None else torch.device("cpu")
-
-
-def _key(tensor: Tensor) -> tuple[Any, ...]:
-    """Addresses are used again at once, but not while a weak reference to the storage is held."""
-    storage = tensor.untyped_storage()._cdata
-    return (
-        storage,
-        tensor.storage_offset(),
-        tensor.shape,
-        tensor.stride(),
-        tensor._version,
-        tensor.dtype,
-    )
 
 
 def _pack_integers(tensor: Tensor, call: Call) -> Payload:
@@ -405,20 +394,8 @@ def _pack_integers(tensor: Tensor, call: Call) -> Payload:
     return boxes.integers_of(tensor)
 
 
-def _zeros_of(payload: Payload) -> Nonzero | None:
-    """Where a tensor is not zero, from its values, if these tell."""
-    return Nonzero(payload) if isinstance(payload, Coded) and payload.keeps_zeros else None
-
-
 def _serves(payload: Payload, bound: Bound) -> bool:
     kept = getattr(getattr(payload, "stream", None), "bound", None)
     return kept is not None and (
         (type(kept) is type(bound) and kept.eps <= 1.001 * bound.eps) or kept.eps == 0
     )
-
-
-def _absolute(bound: Bound, tensor: Tensor) -> float | None:
-    if isinstance(bound, Relative):
-        low, high = torch.aminmax(tensor.detach())
-        return bound.eps * (float(high) - float(low))
-    return bound.eps if isinstance(bound, Absolute) else None

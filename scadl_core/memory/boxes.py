@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -32,12 +33,14 @@ class Box:
     Args:
         tensor: What is saved.
         payload: What is kept of it.
-        aliased: Whether the payload is the tensor's own memory.
         released: Called with the box when it is no longer held.
+
+    Attributes:
+        readers: Boxes that are read from this one's values, and how.
     """
 
     __slots__ = ("__weakref__", "_device", "_dtype", "_probe", "_released", "_shape", "_version",
-                 "entry", "payload", "site")  # fmt: skip
+                 "entry", "payload", "readers", "site")  # fmt: skip
 
     def __init__(
         self, tensor: Tensor, payload: Payload, released: Callable[[Box], None] | None
@@ -45,6 +48,7 @@ class Box:
         self._probe, self._version = _version_probe(tensor), tensor._version
         self._shape, self._dtype, self._device = tensor.shape, tensor.dtype, tensor.device
         self.payload, self._released = payload, released
+        self.readers: list[tuple[weakref.ref[Box], Nonzero]] = []
         self.entry: Any = None
         self.site: Any = None
 
@@ -158,15 +162,30 @@ class Nonzero:
     """Where other values are not zero, as one and zero; they are kept already.
 
     Attributes:
-        values: Dithered, so that what is not zero stays so.
+        box: What holds values that keep their zeros.
+        form: Of the tensor.
+        path: Indices that lead from these values to the tensor's, applied one after another.
     """
 
-    values: Coded
+    box: Box
+    form: Form
+    path: tuple[tuple[slice, ...], ...] = ()
     nbytes: int = 0
 
     def restore(self) -> Tensor:
         """One or zero."""
-        return self.values.restore().ne(0).to(getattr(torch, self.values.stream.dtype))
+        return self.form.empty().copy_(self._of(self.box.payload.restore()))
+
+    def bits(self, values: Tensor) -> Bits:
+        """The same on its own, once the values are at hand."""
+        form = self.form
+        is_one = torch.empty_strided(form.shape, form.strides, dtype=torch.bool, device=form.device)
+        return _bits(is_one.copy_(self._of(values)), 1.0, form)
+
+    def _of(self, values: Tensor) -> Tensor:
+        for index in self.path:
+            values = values[index]
+        return values != 0
 
 
 @dataclass(frozen=True)
@@ -205,8 +224,12 @@ def bits_of(tensor: Tensor, is_one: Tensor, one: float = 1.0) -> Bits:
         is_one: bool, of the same shape and order.
         one: The number; elsewhere is zero.
     """
-    pack = pack_bits if tensor.device.type == "cpu" else pack_bits_on_device
-    return Bits(pack(_flat(is_one)), one, Form.of(tensor))
+    return _bits(is_one, one, Form.of(tensor))
+
+
+def _bits(is_one: Tensor, one: float, form: Form) -> Bits:
+    pack = pack_bits if form.device.type == "cpu" else pack_bits_on_device
+    return Bits(pack(_flat(is_one)), one, form)
 
 
 def is_dense(tensor: Tensor) -> bool:

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import torch
+from torch import nn
 
 from scadl_core.errors import ActivationError
 
@@ -42,6 +43,12 @@ def parse_budget(budget: str | float | None, device: torch.device) -> int | None
     if not unit and value < 1:
         return int(value * device_bytes(device))
     return int(value * _UNITS.get(unit, 1))
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a network is, by its first parameter."""
+    first = next(module.parameters(), None)
+    return first.device if first is not None else torch.device("cpu")
 
 
 def device_bytes(device: torch.device) -> int:

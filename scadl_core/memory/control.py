@@ -5,14 +5,17 @@ from __future__ import annotations
 import zlib
 from collections.abc import Callable, Iterable
 
+import torch
 from torch import Tensor, nn
 
 from scadl_core.compress import Absolute, Bound
 from scadl_core.memory.blocks import Blocks
+from scadl_core.memory.bounds import Bounds
 from scadl_core.memory.boxes import Box, Coded, Payload
 from scadl_core.memory.ledger import Ledger, Line
+from scadl_core.memory.offload import Mover
 from scadl_core.memory.planner import LOOSEST, Item, Plan, make_plan
-from scadl_core.memory.sites import NOISIEST, Site
+from scadl_core.memory.sites import NOISIEST
 
 Encoder = Callable[[Tensor, Bound, int | None], Payload]
 Exchange = Callable[[Box, Payload], None]
@@ -23,24 +26,24 @@ class Control:
 
     Args:
         budget: Bytes.
-        fraction: See :class:`scadl_core.memory.CompressedActivations`.
+        bounds: What is loosened.
         modules: What may be computed again, by name.
         ledger: What is kept.
-        sites: Whose bounds are loosened.
+        device: Where the network is.
 
     Attributes:
         plan: What is done in this step.
-        pressure: A factor on the bounds of what comes next in this step.
         blocks: The network's, at work.
     """
 
     def __init__(
-        self, budget: int, fraction: float, modules: dict[str, nn.Module], ledger: Ledger,
-        sites: dict[str, Site],
+        self, budget: int, bounds: Bounds, modules: dict[str, nn.Module], ledger: Ledger,
+        device: torch.device,
     ) -> None:  # fmt: skip
-        self.budget, self.fraction, self.ledger, self.sites = budget, fraction, ledger, sites
+        self.budget, self.bounds, self.ledger = budget, bounds, ledger
         self.blocks, self.plan = Blocks(modules, ledger), Plan()
-        self.pressure, self._steps = 1.0, 0
+        self.mover = Mover(device, lambda nbytes: ledger.add(nbytes, ""))
+        self._steps = 0
         self.leaders: dict[str, str] = {}
         self._items: dict[str, Item] = {}
         self._was_squeezed = False
@@ -49,13 +52,18 @@ class Control:
         """Whether the plan is to keep what is saved at a place as it is."""
         return self.leaders.get(place) in self.plan.keep
 
+    def moves(self, place: str) -> bool:
+        """Whether the plan is to move what is saved at a place to the host."""
+        return self.leaders.get(place) in self.plan.offload
+
     def between_steps(self, replan: bool) -> None:
         """Learns from the last step, and plans the next ones where it is time or was too tight.
 
         Two steps go before any plan: in the first, kernels are compiled.
         """
         self.blocks.release()
-        self.pressure, self._steps = 1.0, self._steps + 1
+        self.mover.begin()
+        self.bounds.pressure, self._steps = 1.0, self._steps + 1
         if replan or self._was_squeezed:
             self._learn()
             if self._steps > 2:
@@ -68,30 +76,33 @@ class Control:
                 self.leaders[place] = line.leader
                 groups.setdefault(line.leader, []).append((place, line))
         for leader, group in groups.items():
-            if leader not in self.plan.keep:
+            if leader not in self.plan.keep | self.plan.offload:
                 self._items[leader] = self._item(leader, group)
         for name in self.blocks.modules:
             self.blocks.raw[name] = sum(it.raw for it in self._items.values() if it.block == name)
 
     def _replan(self) -> None:
         known = self.blocks.known.values()
-        self.plan = make_plan(list(self._items.values()), known, self.budget, self.fraction)
+        self.plan = make_plan(list(self._items.values()), known, self.budget, self.bounds.fraction)
         self.blocks.recompute, self._was_squeezed = self.plan.recompute, False
-        for place, site in self.sites.items():
+        for place, site in self.bounds.sites.items():
             site.loosened = self.plan.loosened.get(self.leaders.get(place, ""), 1.0)
 
     def _item(self, leader: str, group: list[tuple[str, Line]]) -> Item:
-        sites = [self.sites[place] for place, _ in group if place in self.sites]
+        known = self.bounds.sites
+        sites = [known[place] for place, _ in group if place in known]
         before = self._items.get(leader)
         seconds = sum(line.seconds for _, line in group)
+        raw = max(line.raw for _, line in group)
         return Item(
             leader,
-            raw=max(line.raw for _, line in group),
+            raw=raw,
             stored=sum(line.stored for _, line in group),
             seconds=min(seconds, before.seconds if before else seconds),
             block=group[0][1].block,
             values=max((site.values for site in sites), default=0.0),
             loosened=max((site.loosened for site in sites), default=1.0),
+            moving=self.mover.seconds(raw),
         )
 
     def make_room(
@@ -108,7 +119,8 @@ class Control:
         """
         if self.ledger.live + nbytes <= self.budget:
             return
-        self._was_squeezed, self.pressure = True, min(4 * self.pressure, LOOSEST)
+        self._was_squeezed = True
+        self.bounds.pressure = min(4 * self.bounds.pressure, LOOSEST)
         left = [box for box in alive if isinstance(box.payload, Coded)]
         while left and self.ledger.live + nbytes > self.budget:
             box = max(left, key=_nbytes)
@@ -116,8 +128,9 @@ class Control:
             scale = float(values.float().std(correction=0))
             bound = getattr(getattr(box.payload, "stream", None), "bound", None)
             eps = 4 * bound.eps if isinstance(bound, Absolute) else scale / 64
-            if eps > NOISIEST * scale:
-                values = values.mean().expand_as(values)  # nothing else fits
+            if eps > NOISIEST * scale:  # nothing else fits; what is read elsewhere are the zeros
+                is_on = values != 0
+                values = torch.where(is_on, values.sum() / is_on.sum().clamp(1), 0.0).to(values)
             payload = encoder(values, Absolute(eps), zlib.crc32(f"{box.site} {eps}".encode()))
             if payload.nbytes < before:
                 exchange(box, payload)

@@ -8,6 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+# As many bytes side by side, in the order of the machine's, as numbers of so many bits in a byte.
+_WIDE = {1: torch.int64, 2: torch.int32, 4: torch.int16, 8: torch.uint8}
+
 
 @dataclass(frozen=True)
 class NarrowCodes:
@@ -24,10 +27,13 @@ class NarrowCodes:
 
     def restore(self) -> Tensor:
         """The numbers, uint8."""
-        places = [
-            (self.data >> (self.bits * i)) & (2**self.bits - 1) for i in range(8 // self.bits)
-        ]
-        return torch.stack(places, -1).reshape(-1)[: math.prod(self.shape)].reshape(self.shape)
+        count, wide = 8 // self.bits, self.data.to(_WIDE[self.bits])
+        spread = wide.clone()
+        for place in range(1, count):  # to the lowest bits of a byte each
+            spread |= wide << ((8 - self.bits) * place)
+        mask = torch.full((count,), 2**self.bits - 1, dtype=torch.uint8).view(_WIDE[self.bits])
+        spread &= mask.to(spread.device)
+        return spread.view(torch.uint8)[: math.prod(self.shape)].reshape(self.shape)
 
 
 def narrow_codes(codes: Tensor) -> NarrowCodes:
@@ -35,11 +41,11 @@ def narrow_codes(codes: Tensor) -> NarrowCodes:
     needed = int(codes.max()).bit_length()
     bits = next(b for b in (1, 2, 4, 8) if b >= needed)
     flat = codes.reshape(-1)
-    flat = torch.nn.functional.pad(flat, (0, -flat.numel() % (8 // bits))).reshape(-1, 8 // bits)
-    data = flat[:, 0].clone()
-    for place in range(1, 8 // bits):
-        data |= flat[:, place] << (bits * place)
-    return NarrowCodes(data, bits, tuple(codes.shape))
+    wide = torch.nn.functional.pad(flat, (0, -flat.numel() % (8 // bits))).view(_WIDE[bits])
+    data = wide.clone()
+    for place in range(1, 8 // bits):  # what a byte holds lies beside what the byte before holds
+        data |= wide >> ((8 - bits) * place)
+    return NarrowCodes((data & 255).to(torch.uint8), bits, tuple(codes.shape))
 
 
 @dataclass(frozen=True)
@@ -70,10 +76,10 @@ class Places:
 
     def restore(self) -> Tensor:
         """The indices, int64."""
-        codes = self.rest.restore().int()
+        codes = torch.arange(256, device=self.rows.device)
         row = torch.div(codes, self.across, rounding_mode="floor")
-        column = codes - row * self.across
-        return (row + self.rows) * self.width + (column + self.columns).long()
+        rest = (row * self.width + codes - row * self.across)[self.rest.restore().int()]
+        return rest.add_((self.rows * self.width + self.columns).long())
 
 
 def places_of(index: Tensor, width: int) -> Places | None:

@@ -1,4 +1,4 @@
-"""Which saved tensors to keep, compress or compute again so that a budget of bytes is met.
+"""Which saved tensors to keep, compress, move or compute again so that a budget of bytes is met.
 
 What is known of a step that went before: the bytes of each tensor with and without compression,
 the codec's seconds, and the seconds of each block that can be computed again. Minimised are the
@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 MARGIN = 0.97  # of the budget is planned: sizes differ from step to step
 PRICES = [2.0**power for power in range(-48, -16)]  # seconds a byte: 280 TB/s to 66 kB/s
@@ -30,6 +30,7 @@ class Item:
         block: The block that makes it, if one does.
         values: Elements above zero whose bound can be loosened; each doubling saves a bit of them.
         loosened: The factor on the bound in the last step.
+        moving: Seconds to move it to the host and back; infinite where there is no other memory.
     """
 
     name: str
@@ -39,6 +40,7 @@ class Item:
     block: str | None = None
     values: float = 0.0
     loosened: float = 1.0
+    moving: float = math.inf
 
     def bytes_at(self, loosened: float) -> float:
         """Bytes with another factor; a bit for every eight values remains."""
@@ -68,13 +70,15 @@ class Plan:
     Attributes:
         keep: Tensors kept as they are.
         recompute: Blocks computed again.
+        offload: Tensors moved to the host.
         loosened: Factors on the bounds of the others, where above 1.
         nbytes: Predicted bytes at most.
-        seconds: Predicted for the codec and for computing again.
+        seconds: Predicted for the codec, for moving and for computing again.
     """
 
     keep: frozenset[str] = frozenset()
     recompute: frozenset[str] = frozenset()
+    offload: frozenset[str] = frozenset()
     loosened: Mapping[str, float] = field(default_factory=dict)
     nbytes: float = 0.0
     seconds: float = 0.0
@@ -94,7 +98,9 @@ def make_plan(
     known = {block.name: block for block in blocks}
     limit = MARGIN * budget
     least = Plan(frozenset(it.name for it in items if it.raw <= it.stored))
-    plans = [least, *(_choose(items, known, price, limit) for price in (0.0, *PRICES))]
+    away = frozenset(it.name for it in items if math.isfinite(it.moving))
+    moved = Plan(least.keep - away, offload=away)
+    plans = [least, moved, *(_choose(items, known, price, limit) for price in (0.0, *PRICES))]
     filled = [_fill(items, known, plan, limit) for plan in plans]
     fitting = [plan for plan in filled if plan.nbytes <= limit]
     if fitting:
@@ -106,18 +112,19 @@ def _choose(
     items: Sequence[Item], blocks: Mapping[str, Recomputable], price: float, limit: float
 ) -> Plan:
     """For each tensor and block what costs the least, a byte having a price in seconds."""
-    keep = frozenset(it.name for it in items if price * (it.raw - it.stored) <= it.seconds)
+    least = {it.name: min(price * it.stored + it.seconds, it.moving) for it in items}
+    keep = frozenset(it.name for it in items if price * it.raw <= least[it.name])
+    offload = frozenset(it.name for it in items if it.moving <= least[it.name]) - keep
     cost = dict.fromkeys(blocks, 0.0)
     for it in items:
         if it.block in cost:
-            kept = it.name in keep
-            cost[it.block] += price * it.raw if kept else price * it.stored + it.seconds
+            cost[it.block] += min(price * it.raw, least[it.name])
     again = {
         name for name, others in cost.items()
         if blocks[name].seconds + price * blocks[name].inputs < others
     }  # fmt: skip
     while True:
-        plan, largest, most = _judge(items, blocks, Plan(keep, frozenset(again)), _stored)
+        plan, largest, most = _judge(items, blocks, Plan(keep, frozenset(again), offload), _stored)
         if most <= limit or largest is None:
             return plan
         again.discard(largest)  # it would hold too much while it is computed again
@@ -129,13 +136,18 @@ def _fill(
     """Keeps more where there is room, the dearest a byte first: between two prices a little is left
     over.
     """
-    coded = [it for it in items if it.name not in plan.keep and it.block not in plan.recompute]
+    away = [it for it in items if it.name not in plan.keep and it.block not in plan.recompute]
+    more = {it.name: it.raw - it.stored * (it.name not in plan.offload) for it in away}
     room = limit - _judge(items, blocks, plan, _stored)[0].nbytes
-    for it in sorted(coded, key=lambda it: -it.seconds / max(1, it.raw - it.stored)):
-        if it.raw - it.stored <= room:
-            room -= it.raw - it.stored
-            plan = Plan(plan.keep | {it.name}, plan.recompute)
+    for it in sorted(away, key=lambda it: -_seconds(it, plan) / max(1, more[it.name])):
+        if more[it.name] <= room:
+            room -= more[it.name]
+            plan = replace(plan, keep=plan.keep | {it.name}, offload=plan.offload - {it.name})
     return _judge(items, blocks, plan, _stored)[0]
+
+
+def _seconds(item: Item, plan: Plan) -> float:
+    return item.moving if item.name in plan.offload else item.seconds
 
 
 def _stored(item: Item) -> float:
@@ -164,13 +176,12 @@ def _judge(
         elif it.name in plan.keep:
             total += it.raw
         else:
-            total += stored(it)
-            seconds += it.seconds
+            total += stored(it) * (it.name not in plan.offload)
+            seconds += _seconds(it, plan)
     during = {name: before[name] + transient[name] for name in transient}
     largest = max(during, key=lambda name: during[name], default=None)
     most = during[largest] if largest is not None else 0.0
-    judged = Plan(plan.keep, plan.recompute, plan.loosened, max(total, most), seconds)
-    return judged, largest, most
+    return replace(plan, nbytes=max(total, most), seconds=seconds), largest, most
 
 
 def _loosen(items: Sequence[Item], plan: Plan, limit: float, fraction: float) -> Plan:
@@ -191,4 +202,4 @@ def _loosen(items: Sequence[Item], plan: Plan, limit: float, fraction: float) ->
         low, high = (low, middle) if judged(2**middle).nbytes <= limit else (middle, high)
     loosened = {it.name: factor(it, 2**high) for it in items if factor(it, 2**high) > 1}
     chosen = judged(2**high)
-    return Plan(plan.keep, plan.recompute, loosened, chosen.nbytes, chosen.seconds)
+    return replace(chosen, loosened=loosened)

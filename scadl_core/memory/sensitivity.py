@@ -21,6 +21,7 @@ from torch import Tensor
 from scadl_core.memory.operations import Call, Need
 
 Energy = Callable[[Tensor], float]
+Passed = Callable[[Tensor, float], float]
 
 
 def energy_of(call: Call, saved: Tensor, output: Any, density: float) -> Energy | None:
@@ -39,6 +40,40 @@ def energy_of(call: Call, saved: Tensor, output: Any, density: float) -> Energy 
         return lambda grad: density / 3 * squares(grad.reshape(shape) * inverse)
     fan = _fan(call, saved, output)
     return lambda grad: density / 3 * fan * squares(grad)
+
+
+def passing(call: Call, saved: Tensor) -> Passed | None:
+    """How an error of normalised values shows in the gradient that a normalisation passes on.
+
+    That is ``gamma / std (g - mean(g) - x_hat mean(g x_hat))``, so an error of one in all x_hat
+    makes ``||gamma / std mean(g x_hat)||``, and the sum over ``g x_hat`` is the gradient of gamma.
+    For a group normalisation the sums of its channels and samples are taken for independent.
+
+    Args:
+        call: The normalisation.
+        saved: Its input.
+
+    Returns:
+        A function of the gradient of gamma and the norm of the input's; None where it is not known.
+    """
+    scale = call.weight
+    is_fixed = call.name == "batch_norm" and not call.argument(5, "training", False)
+    is_known = call.name in ("batch_norm", "group_norm") and saved.ndim > 2
+    if scale is None or is_fixed or not is_known:
+        return None
+    channels, inverse = saved.shape[1], _inverse_deviation(call, saved)[0]
+    if call.name == "group_norm":
+        groups = inverse.shape[1]
+        inverse = inverse.square().mean((0, 2)).sqrt().repeat_interleave(channels // groups)
+        size = saved.numel() // (saved.shape[0] * groups)
+    else:
+        size = saved.numel() // channels
+    slope_C = scale.detach().float() * inverse.reshape(-1)
+
+    def relative(scale_grad: Tensor, norm: float) -> float:
+        return math.sqrt(squares(scale_grad.float() * slope_C) / size) / norm
+
+    return relative
 
 
 def squares(grad: Tensor) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -32,11 +32,14 @@ class Site:
         scale: Root mean square of the values (about their mean for a normalisation), an average.
         updates: How many values ``reach`` has averaged.
         partners: Other places that share the same stored tensor.
+        own: The bound that it would have alone.
         eps: The bound last used.
         density: Share of the values that are not zero.
         values: How many are not zero.
         error: Predicted squared error of the gradient in the last step with statistics.
         loosened: Factor on the bound that the plan or a full budget asked for.
+        passed: Of a normalisation: relative error of the gradient that it passes on, for an error
+            of the normalised values of one, an average.
     """
 
     name: str
@@ -45,11 +48,13 @@ class Site:
     scale: float | None = None
     updates: int = 0
     partners: set[str] = field(default_factory=set)
+    own: float = 0.0
     eps: float = 0.0
     density: float = 1.0
     values: float = 0.0
     error: float = 0.0
     loosened: float = 1.0
+    passed: float = 0.0
 
     def measure(self, values: Tensor) -> None:
         """Takes the scale of the values into the average."""
@@ -96,15 +101,25 @@ class Site:
         if self.scale is None:  # nothing finite was seen yet
             return 0.0
         reach = self.reach if self.reach is not None else math.sqrt(3) * self.scale
+        if self.passed:
+            reach = min(reach, math.sqrt(3) * self.scale / self.passed)
         return self.loosened * min(fraction * reach, self.scale)
+
+    def learn_passed(self, error: float) -> None:
+        """Takes a value of ``passed`` into the average."""
+        if math.isfinite(error):
+            known = self.passed or error
+            self.passed = known + max(MEMORY, 1 / max(1, self.updates)) * (error - known)
 
     def is_loose(self, eps: float) -> bool:
         """Whether a bound needs dither."""
         return self.scale is not None and eps > DITHER_FROM[self.need] * self.scale
 
+    _stored: ClassVar[tuple[str, ...]] = ("reach", "scale", "updates", "loosened", "passed")
+
     def state(self) -> dict[str, Any]:
         """What a resumed training goes on with."""
-        plain = {name: getattr(self, name) for name in ("reach", "scale", "updates", "loosened")}
+        plain = {name: getattr(self, name) for name in self._stored}
         return {"need": self.need.value, "partners": sorted(self.partners), **plain}
 
     @classmethod

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from scadl_core.memory.operations import NOWHERE, OPERATIONS, UNKNOWN, Call, name_of
-from scadl_core.memory.sensitivity import energy_of, squares
+from scadl_core.memory.boxes import Box
+from scadl_core.memory.lineage import Lineage
+from scadl_core.memory.operations import NOWHERE, OPERATIONS, UNKNOWN, Call, Need, name_of
+from scadl_core.memory.sensitivity import Passed, energy_of, passing, squares
 from scadl_core.memory.sites import Site
 
 
@@ -31,6 +33,7 @@ class Gradients:
 
     def __init__(self) -> None:
         self._meetings: dict[int, Meeting] = {}
+        self._passing: dict[str, Passing] = {}
 
     def follow(self, call: Call, output: Any, saved: list[tuple[Site, Tensor]]) -> None:
         """Asks for the gradient of a call's output and for those that the errors of what it saved
@@ -45,9 +48,15 @@ class Gradients:
             energy, partner = energy_of(call, tensor, output, site.density), call.partner(tensor)
             if energy is None or partner is None:
                 continue
-            if partner.requires_grad and output.requires_grad:
-                meeting = self._meetings.get(id(partner)) or Meeting(self._meetings, partner)
-                output.register_hook(Report(meeting, site, energy))
+            if not (partner.requires_grad and output.requires_grad):
+                continue
+            meeting = self._meetings.get(id(partner)) or Meeting(self._meetings, partner)
+            output.register_hook(Report(meeting, site, energy))
+            if site.need is Need.NORM and (passed := passing(call, tensor)) is not None:
+                if site.name in self._passing:
+                    self._passing[site.name].remove()
+                if call.args[0].requires_grad:
+                    self._passing[site.name] = Passing(site, passed, partner, call.args[0])
 
 
 class Meeting:
@@ -67,6 +76,42 @@ class Meeting:
         total = sum(unit for _, unit in self.units)
         for site, unit in self.units:
             site.learn(unit, norm, total)
+
+
+class Passing:
+    """Brings together the gradients of a normalisation's scale and of its input.
+
+    Args:
+        site: Which learns.
+        relative: See :func:`scadl_core.memory.sensitivity.passing`.
+        scale: The parameter.
+        x: The input.
+    """
+
+    def __init__(self, site: Site, relative: Passed, scale: Tensor, x: Tensor) -> None:
+        self.site, self.relative = site, relative
+        self.scale: Tensor | None = None
+        self.norm: float | None = None
+        self.handles = [scale.register_hook(self._take_scale), x.register_hook(self._take_input)]  # type: ignore[no-untyped-call]
+
+    def _take_scale(self, grad: Tensor) -> None:
+        self.scale = grad.detach()
+        self._learn()
+
+    def _take_input(self, grad: Tensor) -> None:
+        self.norm = math.sqrt(squares(grad.detach()))
+        self._learn()
+
+    def _learn(self) -> None:
+        """Either may come first."""
+        if self.scale is not None and self.norm:
+            self.site.learn_passed(self.relative(self.scale, self.norm))
+            self.remove()
+
+    def remove(self) -> None:
+        """Asks for no more."""
+        for handle in self.handles:
+            handle.remove()
 
 
 class Report:
@@ -91,6 +136,8 @@ class Block(TorchFunctionMode):
         call: The operation that is running.
         counts: How often each place was met.
         pending: Tensors saved in the running call whose errors shall be followed.
+        saved: All that the running call has saved, and what is needed of it.
+        lineage: Where the tensors of this forward pass come from.
     """
 
     def __init__(self, packer: Packer, gradients: Gradients) -> None:
@@ -98,6 +145,8 @@ class Block(TorchFunctionMode):
         self.packer, self.gradients, self.call = packer, gradients, NOWHERE
         self.counts: dict[str, int] = {}
         self.pending: list[tuple[Site, Tensor]] = []
+        self.saved: list[tuple[Need, Box]] = []
+        self.lineage = Lineage()
 
     @contextmanager
     def opened(self) -> Iterator[None]:
@@ -119,7 +168,9 @@ class Block(TorchFunctionMode):
             output = function(*args, **kwargs)
             if self.pending:
                 self.gradients.follow(self.call, output, self.pending)
+            self.lineage.passed(self.call, output, self.saved)
             return output
         finally:
             self.call = outer
             self.pending.clear()
+            self.saved.clear()

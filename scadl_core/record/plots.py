@@ -172,3 +172,24 @@ def reliability(
     upper.legend(frameon=False, fontsize=8)
     lower.set(yscale="log", xlabel="forecast probability", ylabel=f"share of {what}")
     figure.savefig(path, dpi=110)
+
+
+def scaling(points: Sequence[tuple[str, int, float]], path: Path) -> None:
+    """Draws throughput over ranks, both logarithmic, and the ideal beside it.
+
+    Args:
+        points: Method, ranks, samples a second.
+        path: The PNG file to write.
+    """
+    figure = Figure(figsize=(5.6, 4.0), layout="constrained")
+    axes = figure.subplots()
+    ranks = sorted({count for _, count, _ in points})
+    alone = next(rate for _, count, rate in points if count == ranks[0])
+    axes.plot(ranks, [alone * r / ranks[0] for r in ranks], ":", color="gray", label="ideal")
+    for method in dict.fromkeys(name for name, _, _ in points):
+        line = [(count, rate) for name, count, rate in points if name == method]
+        axes.plot(*zip(*line, strict=True), marker="o", markersize=3, label=method)
+    axes.set(xscale="log", yscale="log", xlabel="ranks", ylabel="samples a second, predicted")
+    axes.grid(alpha=0.3)
+    axes.legend(frameon=False)
+    figure.savefig(path, dpi=110)

@@ -107,12 +107,18 @@ def output_of(config: DictConfig, folder: RunFolder, default: Path) -> Path:
 
     Raises:
         ConfigError: The file belongs to the run.
+        RunError: Nothing was said, and a link in the run folder leads out of it.
     """
+    run = folder.path.resolve()  # a name may come here by .. or a link
     if not config.output:
+        if run not in default.resolve().parents:
+            raise RunError(
+                f"{default} leads out of the run folder, to {default.resolve()}; say output=..."
+            )
         return default
     output = Path(str(config.output)).expanduser().absolute()
-    inside = folder.path in output.parents
-    if inside and output.parent not in (folder.predictions, folder.path / "evaluations"):
+    place = output.resolve()
+    if run in place.parents and place.parent not in (run / "predictions", run / "evaluations"):
         raise ConfigError(f"output={output} is inside the run folder; choose another place")
     return output
 

@@ -99,6 +99,10 @@ class GradientSolver:
         loggers: Where curves go.
         folder: Lightning's own folder for whatever a logger or callback may write.
         progress_bar: Whether a terminal shows a moving bar.
+        bucket: MiB of gradients that ranks exchange together, while the backward pass goes on.
+
+    Raises:
+        ConfigError: A bucket of no size, or arguments that Lightning refuses.
     """
 
     exchanges_gradients = True
@@ -111,7 +115,11 @@ class GradientSolver:
         loggers: Sequence[Any],
         folder: Path,
         progress_bar: bool,
+        bucket: float = 25.0,
     ) -> None:
+        if not bucket > 0:
+            raise ConfigError(f"solver.bucket: expected MiB above 0, got {bucket!r}")
+        self.bucket = bucket
         quieten()
         # Before the Trainer is made, Lightning takes every MPI rank for rank 0.
         rank_zero_only.rank = world.rank  # type: ignore[attr-defined]
@@ -137,7 +145,7 @@ class GradientSolver:
 
     def placement(self, world: World, trainer: Any) -> dict[str, Any]:
         """Where it trains; see :func:`placement`."""
-        return placement(world, trainer)
+        return placement(world, trainer, self.bucket)
 
     def draw(self, folder: Path) -> dict[str, str]:
         """Draws what is to be seen of the solver itself.
@@ -207,12 +215,13 @@ def _of_this_rank() -> Iterator[None]:
         raise
 
 
-def placement(world: World, trainer: Any) -> dict[str, Any]:
+def placement(world: World, trainer: Any, bucket: float = 25.0) -> dict[str, Any]:
     """Devices, hosts and strategy for Lightning's Trainer, from how the processes were launched.
 
     Args:
         world: The processes of this run.
         trainer: The configured partial, whose own choices must not contradict the launch.
+        bucket: MiB of gradients that are exchanged together.
 
     Raises:
         ConfigError: The configuration sets what the launch decides.
@@ -238,4 +247,6 @@ def placement(world: World, trainer: Any) -> dict[str, Any]:
         )
     if world.size == 1:
         return {"devices": 1, "num_nodes": 1}
-    return {"devices": world.local_size, "num_nodes": world.num_nodes, "strategy": DDPStrategy()}
+    # PyTorch's own number is given as none: only then is the first bucket a small one.
+    strategy = DDPStrategy(bucket_cap_mb=None if bucket == 25 else bucket)
+    return {"devices": world.local_size, "num_nodes": world.num_nodes, "strategy": strategy}

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from scadl_core.errors import PlaceError
 from scadl_core.files import write_json
 from scadl_core.record.provenance import fingerprints
 
@@ -95,12 +96,18 @@ def remembered(
     if folder is None:
         return compute()
     page = json.dumps([fingerprints(files), settings], sort_keys=True, default=str)
-    path = Path(folder) / f"{hashlib.blake2b(page.encode(), digest_size=12).hexdigest()}.json"
-    with suppress(OSError, ValueError, AttributeError):
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return {name: np.asarray(values, np.float64) for name, values in found.items()}
+    path = Path(folder) / f"{_digest(page)}.json"
+    with suppress(OSError, ValueError, LookupError, TypeError):
+        kept = json.loads(path.read_text(encoding="utf-8"))
+        if kept["digest"] == _digest(json.dumps(kept["values"])):
+            return {name: np.asarray(it, np.float64) for name, it in kept["values"].items()}
     result = compute()
-    with suppress(OSError):
+    values = {name: it.tolist() for name, it in result.items()}
+    with suppress(OSError, PlaceError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_json(path, {name: values.tolist() for name, values in result.items()})
+        write_json(path, {"digest": _digest(json.dumps(values)), "values": values})
     return result
+
+
+def _digest(text: str) -> str:
+    return hashlib.blake2b(text.encode(), digest_size=12).hexdigest()

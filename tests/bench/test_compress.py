@@ -100,7 +100,7 @@ def test_rows_as_json(tmp_path: Path) -> None:
         ((), "there is: admm, comm, compress"),
         (("compres",), "did you mean 'compress'?"),
         (("compress", "--fast"), "unknown flag '--fast'"),
-        (("compress", "--out"), "--out needs a folder"),
+        (("compress", "--out"), "--out needs a value: --out DIR"),
     ],
 )
 def test_mistakes(scadl: Callable[..., Any], words: tuple[str, ...], message: str) -> None:

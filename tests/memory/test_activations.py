@@ -208,6 +208,23 @@ def test_a_shared_tensor_is_kept_as_its_most_sensitive_reader_needs_it() -> None
         assert float((ours[index] - exact[index]).norm() / exact[index].norm()) < 0.012
 
 
+def test_bounds_of_a_shared_tensor_grow_again() -> None:
+    """They once could only shrink: each took the other's last for a limit."""
+    torch.manual_seed(0)
+    leaf_NI, one, two = torch.rand(256, 64, requires_grad=True), nn.Linear(64, 8), nn.Linear(64, 8)
+    compressed = CompressedActivations(nn.ModuleList([one, two]), 0.01, every=1, **SMALL)
+    bounds = []
+    for step in range(60):
+        sign_NO = torch.ones(256, 8) if step not in (5, 6) else torch.randn(256, 8).sign()
+        with compressed:
+            shifted_NI = leaf_NI + 0
+            loss = one(shifted_NI).sum() + (two(shifted_NI) * sign_NO).sum()
+        bounds.append(min(site.eps for site in compressed.sites.values() if site.eps))
+        loss.backward()
+    assert bounds[7] < 0.8 * bounds[4]
+    assert bounds[-1] > 0.98 * bounds[4]
+
+
 def test_relu_and_the_next_layer_share_one_store_and_signs_stay_exact() -> None:
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(64, 64), nn.ReLU(), nn.Linear(64, 64))

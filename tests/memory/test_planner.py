@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from scadl_core.memory.planner import LOOSEST, Item, Recomputable, make_plan
+from scadl_core.memory.planner import LOOSEST, MARGIN, Item, Recomputable, make_plan
 
 SIZES = st.integers(1, 1000)
 ITEMS = st.lists(
@@ -117,3 +118,32 @@ def test_bytes_of_another_bound() -> None:
     assert item.bytes_at(2.0) == 8000
     assert item.bytes_at(4.0) == 7000
     assert item.bytes_at(1.0) == 9000
+
+
+@given(st.data())
+def test_with_a_host_plans_fit_and_cost_no_more(data: st.DataObject) -> None:
+    """Every tensor may be moved at some rate: what fits without fits with it, and hardly slower."""
+    count = data.draw(st.integers(1, 8))
+    number = st.integers(1, 1000)
+    items = [
+        Item(str(n), data.draw(number), data.draw(number), data.draw(number) / 1e6)
+        for n in range(count)
+    ]
+    budget = data.draw(st.integers(1, 4000))
+    near = [replace(it, moving=data.draw(number) / 1e6) for it in items]
+    plain, moving = make_plan(items, [], budget, 0.01), make_plan(near, [], budget, 0.01)
+    assert moving.nbytes <= budget
+    assert not moving.keep & moving.offload
+    held = sum(it.raw if it.name in moving.keep else it.stored * (it.name not in moving.offload)
+               for it in near)  # fmt: skip
+    assert moving.nbytes == held
+    if plain.nbytes <= MARGIN * budget and not plain.offload and not plain.loosened:
+        assert moving.seconds <= plain.seconds * 1.5 + 1e-12
+
+
+def test_what_is_slow_to_code_is_moved_and_what_is_far_is_coded() -> None:
+    fast_link = Item("a", raw=100, stored=10, seconds=1e-4, moving=1e-5)
+    slow_link = Item("b", raw=100, stored=10, seconds=1e-4, moving=5e-4)
+    plan = make_plan([fast_link, slow_link], [], 20, 0.01)
+    assert (plan.keep, plan.offload) == (set(), {"a"})
+    assert plan.seconds == pytest.approx(1.1e-4)

@@ -4,6 +4,7 @@ definition.
 
 from __future__ import annotations
 
+import contextlib
 import math
 from collections.abc import Callable
 
@@ -109,3 +110,49 @@ def test_nearest_rounding_would_be_biased_where_dither_is_not() -> None:
     saved = output.grad_fn._saved_input
     assert bool(((saved == 0) == (values == 0)).all())  # no zero became a value, nor the reverse
     assert error(saved) < 0.2 * error((values / 2).round() * 2)
+
+
+@pytest.mark.parametrize("coherence", [0.3, 3.0])
+@pytest.mark.parametrize("layer", ["batch norm", "group norm"])
+def test_what_a_normalisation_passes_on(layer: str, coherence: float) -> None:
+    """Gradients that go along with the values make errors of these show most."""
+    torch.manual_seed(0)
+    make, shape = LAYERS[layer]
+    module, values = make(), torch.randn(shape)
+    weights_NCHW = torch.randn(shape) + coherence * values * torch.randn(1, shape[1], 1, 1)
+    compressed = CompressedActivations(module, bound=Absolute(0.3), smallest=1)
+
+    def gradient(compressed: CompressedActivations | None) -> Tensor:
+        leaf = values.clone().requires_grad_()
+        with compressed or contextlib.nullcontext():
+            output = module(leaf * 1)
+        (output * weights_NCHW).sum().backward()
+        assert leaf.grad is not None
+        return leaf.grad
+
+    exact = gradient(None)
+    measured = float((gradient(compressed) - exact).norm() / exact.norm())
+    (site,) = compressed.sites.values()
+    predicted = site.passed * 0.3 / math.sqrt(3)  # the values' deviation is one
+    # Group norm's samples go the same way here: at most the root of their number too careful.
+    most = 1.2 if layer == "batch norm" else 1.2 * math.sqrt(shape[0])
+    assert measured / 1.2 < predicted < most * measured
+
+
+def test_a_bound_keeps_what_is_passed_on_within_the_fraction() -> None:
+    """All of the gradient goes along with the values but for a percent: little is passed on, of
+    which an error that would not matter for the scale would be much."""
+    torch.manual_seed(0)
+    norm, values_NCHW = nn.BatchNorm2d(16), torch.randn(16, 16, 16, 16)
+    weights_NCHW = values_NCHW + 0.01 * torch.randn_like(values_NCHW)
+    compressed = CompressedActivations(norm, 0.01, smallest=1)
+    grads = []
+    for enter in (contextlib.nullcontext(), *[compressed] * 9):
+        leaf = values_NCHW.clone().requires_grad_()
+        with enter:
+            output = norm(leaf * 1)
+        (output * weights_NCHW).sum().backward()
+        grads.append(leaf.grad)
+    first, *_, last = (float((grad - grads[0]).norm() / grads[0].norm()) for grad in grads[1:])
+    assert first > 0.5
+    assert last < 0.012

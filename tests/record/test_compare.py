@@ -102,8 +102,8 @@ def test_what_cannot_be_compared_is_named(
     for words, message in (
         ((), "which runs? scadl compare DIR ...; or a folder of runs: runs/climate"),
         ((str(one),), f"{one}: {no_run}"),
-        (("--outt",), "--out needs a file: --out FILE.html"),
-        (("--x",), "unknown flag '--x'; there is: --out FILE"),
+        (("--out",), "--out needs a value: --out FILE.html"),
+        (("--x",), "unknown flag '--x'; there is: --out FILE.html"),
     ):  # fmt: skip
         done = scadl("compare", *words)
         assert (done.status, done.err) == (2, f"scadl: {message}\n")

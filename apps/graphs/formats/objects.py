@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from apps.graphs.raw import Ids, Raw, check_ends, once
 from scadl_core.errors import DataError
+from scadl_core.files import reading
 
 ADJACENCIES = ("network", "A", "adj", "adjacency", "graph")
 FEATURES = ("attributes", "features", "node_feat", "X", "attrb")
@@ -77,6 +78,9 @@ def read_mat(path: Path) -> Raw:
     ) as error:
         reason = " ".join(str(error).split())
         raise DataError(f"{path}: cannot be read ({reason}); save it with -v7 or older") from None
+    for value in filter(sp.issparse, found.values()):
+        with reading(path):
+            value.check_format()  # SciPy's own code ends the process over indices that lie outside
     names = [it for it in found if not it.startswith("__")]
     key = next((it for it in ADJACENCIES if it in found), None)
     if key is None or found[key].ndim != 2 or found[key].shape[0] != found[key].shape[1]:
