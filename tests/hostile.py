@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
+import torch
 
 HANG_S = 60
 
@@ -69,6 +70,9 @@ def in_child(function: Callable[[], int], timeout_s: float = HANG_S) -> Fate:
 def _be(function: Callable[[], int], out: int, err: int) -> None:
     status = 1
     try:
+        # The parent's OpenMP threads are not in a fork; on one core nothing waits for them.
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
+        torch.set_num_threads(1)
         os.dup2(out, 1)
         os.dup2(err, 2)
         sys.stdout, sys.stderr = (

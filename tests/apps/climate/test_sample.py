@@ -20,7 +20,7 @@ from apps.climate.sample import (
     simulate,
     write_sample,
 )
-from scadl_core.errors import ConfigError
+from scadl_core.errors import ConfigError, PlaceError
 
 SMALL = {"train_maps": 3, "test_maps": 2, "latitudes": 25, "longitudes": 36}
 
@@ -68,7 +68,7 @@ def test_nothing_is_left_of_a_set_that_could_not_be_finished(
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(sample, "write_netcdf", full_disk)
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(PlaceError, match="No space left"):
         write_sample(tmp_path / "set", **SMALL)
     assert list(tmp_path.iterdir()) == []
 
