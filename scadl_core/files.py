@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import errno
+import faulthandler
 import json
 import os
 import re
+import signal
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -23,6 +26,7 @@ PLACES = FULL | {
     *(errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG),
 }
 PROBE_BYTES = 16 * 2**20  # more than any library writes at once
+HANG_S = 600
 MOST_REASON = 300  # characters of what a library says
 Paths = str | Path | Iterable[str | Path]
 
@@ -112,6 +116,35 @@ def reading(place: Path | str, kind: str = "", advice: str = DAMAGED) -> Iterato
         reason = reason[:MOST_REASON] or type(error).__name__
         as_kind = f" as {kind}" * bool(kind)
         raise DataError(f"{place}: cannot be read{as_kind} ({reason}); {advice}") from error
+
+
+def try_in_child(place: Path | str, read: Callable[[], object]) -> None:
+    """Tries a reader in a fork first: one whose library ends the process over damaged bytes.
+
+    What the reader raises there it will raise here, too; that is not this function's matter.
+
+    Args:
+        place: The file, for the message.
+        read: What is called; it must use no other threads.
+
+    Raises:
+        DataError: The child was ended by a signal, or came to no end within ten minutes.
+    """
+    with warnings.catch_warnings():  # Python 3.12 warns of threads, of which the child uses none
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        try:
+            faulthandler.disable()  # the parent says it
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(HANG_S)
+            read()
+        finally:
+            os._exit(0)
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    if status < 0:
+        reason = f"its reader was ended by {signal.Signals(-status).name}"
+        raise DataError(f"{place}: cannot be read ({reason}); {DAMAGED}")
 
 
 @contextmanager

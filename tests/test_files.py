@@ -9,8 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from scadl_core.errors import ConfigError
-from scadl_core.files import folder_aside, write_json, write_text, written_aside
+from scadl_core.errors import ConfigError, DataError
+from scadl_core.files import (
+    folder_aside,
+    reading,
+    try_in_child,
+    write_json,
+    write_text,
+    written_aside,
+)
 
 
 def names(folder: Path) -> list[str]:
@@ -84,3 +91,20 @@ def test_a_folder_appears_whole_or_not_at_all(tmp_path: Path) -> None:
             (aside / content).touch()
     assert [item.name for item in wanted.iterdir()] == ["first"]
     assert list((tmp_path / "deep").iterdir()) == [wanted]
+
+
+def test_a_reader_that_ends_its_process_is_named(tmp_path: Path) -> None:
+    file, seen = tmp_path / "data.mat", tmp_path / "seen"
+    with pytest.raises(DataError, match=r"data\.mat: cannot be read .* ended by SIGSEGV"):
+        try_in_child(file, lambda: os.kill(os.getpid(), signal.SIGSEGV))
+    try_in_child(file, seen.touch)
+    assert seen.exists()
+    try_in_child(file, lambda: int("none"))  # for the parent to meet
+
+
+def test_a_reader_s_own_error_names_the_file(tmp_path: Path) -> None:
+    said = r"x\.nc: cannot be read as NetCDF \(KeyError\)"
+    with pytest.raises(DataError, match=said), reading(tmp_path / "x.nc", "NetCDF"):
+        raise KeyError
+    with pytest.raises(ConfigError, match=r"^as it was$"), reading("x.nc"):
+        raise ConfigError("as it was")

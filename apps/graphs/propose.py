@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from apps.graphs.files import read
+from scadl_core.errors import DataError
 from scadl_core.files import Paths
 from scadl_core.record.datareport import DataReport, Table
 
@@ -23,6 +24,8 @@ def propose(path: Paths, **_: Any) -> tuple[DataReport, dict[str, Any]]:
         DataError: The files cannot be read as one graph.
     """
     raw = read(path, unknown="drop")
+    if not len(raw.ids):
+        raise DataError(f"{raw.files[0]}: has no node")
     columns = {name: pd.Series(values) for name, values in raw.columns.items()}
     rows = [
         (name, str(it.dtype), str(it.nunique()), str(int(it.isna().sum())), str(it.iloc[0]))

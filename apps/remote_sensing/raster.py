@@ -6,6 +6,8 @@ A file that is read again and again stays open, in the process that opened it.
 from __future__ import annotations
 
 import os
+import sys
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,6 +34,7 @@ MOST_OPEN = 48
 GDAL_CACHE_BYTES = 64 * 2**20  # of decoded blocks; GDAL's own default is 5 % of the machine
 PLANE = "EPSG:3857"  # stands for any system, where there is none
 SAME_PIXELS = 0.01  # grids that differ by less are one
+_opening = threading.RLock()
 _open: dict[tuple[int, str, Any, bool], Any] = {}  # oldest use first
 
 
@@ -119,7 +122,7 @@ def open_raster(path: str, grid: Grid | None = None, smooth: bool = True) -> Any
         dataset = _open.pop(oldest)
         if process == os.getpid():  # else it was inherited
             dataset.close()
-    with naming(path), quiet():
+    with naming(path), quiet(), unsaid():
         dataset = rasterio.open(path)
         if any(it.startswith("complex") for it in dataset.dtypes):
             raise DataError(
@@ -178,9 +181,26 @@ def quiet() -> Iterator[None]:
         yield
 
 
+@contextmanager
+def unsaid() -> Iterator[None]:
+    """Without what libgeotiff writes to standard error by itself over damaged keys, and rasterio
+    where such a text is no UTF-8. For the moment of opening only: it holds for all threads.
+    """
+    sys.stderr.flush()
+    with open(os.devnull, "wb") as nowhere, _opening:  # noqa: PTH123  # a device
+        kept = os.dup(2)
+        os.dup2(nowhere.fileno(), 2)
+        try:
+            yield
+        finally:
+            sys.stderr.flush()
+            os.dup2(kept, 2)
+            os.close(kept)
+
+
 def parts_of(file: Path) -> list[str]:
     """What GDAL opens of a file: itself, or its variables where it has several."""
-    with naming(file), quiet(), rasterio.open(file) as dataset:
+    with naming(file), quiet(), unsaid(), rasterio.open(file) as dataset:
         return list(dataset.subdatasets) if dataset.count == 0 else [str(file)]
 
 

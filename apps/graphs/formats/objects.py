@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 from xml.etree.ElementTree import ParseError
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 
 from apps.graphs.raw import Ids, Raw, check_ends, once
 from scadl_core.errors import DataError
-from scadl_core.files import reading
+from scadl_core.files import reading, try_in_child
 
 ADJACENCIES = ("network", "A", "adj", "adjacency", "graph")
 FEATURES = ("attributes", "features", "node_feat", "X", "attrb")
@@ -67,8 +68,10 @@ def _of_networkx(path: Path, graph: Any, layout: str) -> Raw:
 
 def read_mat(path: Path) -> Raw:
     """A graph from a MATLAB file of version 5: an adjacency matrix, labels, features."""
+    read = partial(scipy.io.loadmat, path, squeeze_me=False)
+    try_in_child(path, read)  # its code in C goes where damaged sizes lead
     try:
-        found = scipy.io.loadmat(path, squeeze_me=False)
+        found = read()
     except (
         OSError,
         ValueError,
