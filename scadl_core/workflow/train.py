@@ -112,7 +112,7 @@ class _Run:
         history = History(self.folder.history, self.world, counts_saved=self.memory is None)
         identity = {"app": self.config.app, "facts": facts, "provenance": provenance}
         solver = self.solver(history, identity)
-        self.try_optimizer(task)
+        self.try_optimizer(task, solver)
         # From here on the run exists: a mistake found before leaves no folder behind.
         self.world.first(lambda: self.folder.begin(self.config, provenance))
 
@@ -145,13 +145,18 @@ class _Run:
         exchange: GradientExchange = build(self.config, "comm", world=self.world)
         return exchange
 
-    def try_optimizer(self, task: Task) -> None:
+    def try_optimizer(self, task: Task, solver: GradientSolver) -> None:
         """Finds a rate or a schedule that its class refuses before the run exists."""
         optimizer = task.new_optimizer()
         if self.config.get("schedule"):
             build(self.config, "schedule")(optimizer=optimizer, total_steps=1)
         if isinstance(optimizer, KFAC):
             optimizer.close()
+        if getattr(optimizer, "takes_model", False) and not solver.exchanges_gradients:
+            raise ConfigError(
+                f"optimizer: {type(optimizer).__name__} is made from a whole model; this solver "
+                "trains blocks by optimizers of parameters: choose optimizer=adamw, sgd or soap"
+            )
 
     def provenance(self, source: Source) -> dict[str, Any]:
         """Where this run comes from."""

@@ -107,3 +107,14 @@ def test_batches_hold_the_same_samples_in_every_epoch() -> None:
         fixed.start_at(epoch, 1)
         assert [frozenset(draw.sample for draw in batch) for batch in fixed] == batches[1:]
     assert seen[0] == seen[1] == seen[2] and sorted(seen[0]) == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("choice", "name"), [("kfac", "KFAC"), ("muon", "Muon")])
+def test_an_optimizer_of_whole_models_is_refused(
+    scadl: Callable[..., Any], tiny: tuple[str, ...], choice: str, name: str
+) -> None:
+    done = scadl("train", "climate", *tiny, *ADMM, f"optimizer={choice}", "run.dir=none")
+    assert done.status == 2
+    assert done.err.startswith(f"scadl: optimizer: {name} is made from a whole model")
+    assert done.err.count("\n") == 1
+    assert not Path("none").exists()
