@@ -92,7 +92,7 @@ def test_a_failing_factor_climbs_the_ladder_then_keeps_the_old_inverse(
     below = share * 10 ** (steps_needed / 2 - 0.25)
     stack[0, 0, 1] = stack[0, 1, 0] = (1 + below) * stack[0, 0, 0]
     old = optimizer.curvature.inverses.view(layer, "A").clone()
-    optimizer._again = ["0"]
+    optimizer.renewal.resume(["0"])
     run(model, optimizer, range(2, 9))
     assert optimizer.counters["retried"] == retried
     assert optimizer.counters["kept"] == kept
@@ -247,7 +247,7 @@ def test_step_asks_the_host_for_nothing_but_whether_to_skip(
     def refuse(*_: Any) -> Any:
         raise AssertionError("the step waits for the device")
 
-    optimizer._flags.clear()
+    optimizer.renewal.resume([])
     monkeypatch.setattr(factors, "is_free_to_ask", lambda flag: False)
     for name in ("item", "tolist", "__bool__", "__float__", "__int__", "cpu"):
         monkeypatch.setattr(Tensor, name, refuse)
