@@ -17,6 +17,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_only
 
 from scadl_core.comm import World
+from scadl_core.comm.gradients import GradientExchange
 from scadl_core.errors import ConfigError, LaunchError, ScadlError
 from scadl_core.record.checkpoints import check_bound
 from scadl_core.workflow.callbacks import WholeFiles
@@ -146,6 +147,16 @@ class GradientSolver:
     def placement(self, world: World, trainer: Any) -> dict[str, Any]:
         """Where it trains; see :func:`placement`."""
         return placement(world, trainer, self.bucket)
+
+    def adopt(self, exchange: GradientExchange) -> None:
+        """Sends what it sends as compressed as the ``comm`` part asks for; gradients, here, are
+        its own.
+        """
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """The solver's own account, for ``metrics.json``."""
+        return {}
 
     def draw(self, folder: Path) -> dict[str, str]:
         """Draws what is to be seen of the solver itself.
