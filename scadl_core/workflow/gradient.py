@@ -203,6 +203,8 @@ def quieten() -> None:
     )
     # The launch is ours to judge (scadl_core.comm.rank), on machines that have Slurm as well.
     warnings.filterwarnings("ignore", "The `srun` command is available on your system")
+    # Scores are sums over all ranks when they are logged.
+    warnings.filterwarnings("ignore", "It is recommended to use `self.log\\('.*sync_dist=True")
     # Our lines are counted over the whole run, and Checkpoints sets the loader to where it was.
     warnings.filterwarnings(
         "ignore", "The number of training batches .* is smaller than the logging"
