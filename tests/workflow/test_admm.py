@@ -130,7 +130,12 @@ def test_an_optimizer_of_whole_models_is_refused(
         (("comm=powersgd",), "comm: with this solver ranks exchange no gradients"),
         (("solver.local=kfak",), "solver.local=kfak: no such choice; did you mean 'kfac'?"),
         (
-            ("solver.local=kfac", "solver.rule={_target_: scadl_core.admm.rules.PdADMM}"),
+            (
+                "solver.local=kfac",
+                "solver.rule._target_=scadl_core.admm.rules.PdADMM",
+                "~solver.rule.steps",
+                "~solver.rule.safety",
+            ),
             "solver.local=kfac: the steps of PdADMM are in closed form",
         ),
     ],
@@ -143,3 +148,15 @@ def test_what_does_not_go_together_is_refused(
     assert done.err.startswith(f"scadl: {said}")
     assert done.err.count("\n") == 1
     assert not Path("none").exists()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("app", ["climate", "hep", "remote_sensing", "graphs"])
+def test_all_powers_on_two_ranks(mpirun: Callable[..., Any], app: str) -> None:
+    more = ("data.sample.train_scenes=5",) if app == "remote_sensing" else ()
+    done = mpirun(2, "train", app, "debug=tiny", "trainer.accelerator=cpu", *more, "solver=admm",
+                  "run.dir=run", *POWERS)  # fmt: skip
+    assert done.status == 0, done.err
+    metrics = json.loads(Path("run/metrics.json").read_text())
+    accounts = ("memory/saved_bytes", "comm/sent_bytes", "comm/message_bytes", "admm/inversions")
+    assert all(metrics[name] > 0 for name in accounts)
