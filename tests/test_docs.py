@@ -7,6 +7,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,9 +15,9 @@ import pytest
 
 from scadl_core.bench import modules
 from scadl_core.cli import main
-from scadl_core.cli.arguments import read_words, take_flags
+from scadl_core.cli.arguments import Words, read_words, take_flags
 from scadl_core.config.apps import find_apps
-from scadl_core.config.compose import compose_run
+from scadl_core.config.compose import compose_run, each_choice
 from scadl_core.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -76,59 +77,92 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("pages")
 
 
-def test_every_command_composes(workplace: Path, pages: Path, monkeypatch: Any) -> None:
-    """By the rules by which it would run; what it would do is left out."""
+@pytest.mark.parametrize(
+    "merged", [True, pytest.param(False, marks=pytest.mark.soak)], ids=["merged", "each"]
+)
+def test_every_command_composes(
+    merged: bool, workplace: Path, pages: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the rules by which it would run; what it would do is left out.
+
+    Merged: commands of one kind of run that do not set a key differently, at once, and of a sweep
+    the first run.
+    """
     monkeypatch.syspath_prepend(str(ROOT / "examples" / "seismic"))
     monkeypatch.chdir(ROOT / "examples" / "seismic")  # its app is found there
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M))
+    runs = [(it, run) for it in COMMANDS if (run := run_of_command(it, pages)) is not None]
     wrong = []
-    for command in COMMANDS:
+    for commands, run in merge(runs) if merged else [([it], run) for it, run in runs]:
         try:
-            if command.words[0] == "make":
-                assert set(command.words[1:2]) <= targets, "no such target"
-            else:
-                check(list(command.words[1:]), pages)
-        except (ConfigError, AssertionError) as error:
-            wrong.append(f"{command.page}: {' '.join(command.words)}\n    {error}")
+            compose_run(run.app, run.overrides, run.config_dir)
+        except ConfigError as error:
+            wrong += [f"{it.page}: {' '.join(it.words)}\n    {error}" for it in commands]
     assert not wrong, "\n".join(wrong)
 
 
-def check(words: list[str], pages: Path) -> None:
-    if not words or words[0] in ALONE:
-        return
-    verb, *rest = words
-    if "..." in rest or not rest or rest[0] in ("APP", "NAME"):
-        return
+def merge(runs: list[tuple[Command, Words]]) -> list[tuple[list[Command], Words]]:
+    found: list[tuple[list[Command], Words]] = []
+    for command, run in runs:
+        parsed = [each_choice(override)[0] for override in run.parsed]
+        words = [f"{it.key_or_group}=/x" if it.key_or_group in PATHS else it.input_line
+                 for it in parsed]  # fmt: skip
+        run = replace(run, overrides=list(map(str, words)))
+        for commands, other in found:
+            if fits(run, other):
+                commands.append(command)
+                new = [it for it in run.overrides if it not in other.overrides]
+                other.overrides.extend(new)
+                break
+        else:
+            found.append(([command], run))
+    return found
+
+
+def fits(one: Words, other: Words) -> bool:
+    """Whether both are of one app, data, model and experiment, and set no key differently."""
+    mine, known = (dict(it.split("=", 1) for it in run.overrides if "=" in it)
+                   for run in (one, other))  # fmt: skip
+    bases = [[run.get(part) for part in ("data", "model", "experiment")] for run in (mine, known)]
+    return (
+        (one.app, one.config_dir) == (other.app, other.config_dir)
+        and bases[0] == bases[1]
+        and all(known.get(key, value) == value for key, value in mine.items())
+    )
+
+
+def run_of_command(command: Command, pages: Path) -> Words | None:
+    """The run that a command is about, after a look at whatever else it says."""
+    first, *rest = command.words
+    if first == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.M)
+        assert set(rest[:1]) <= set(targets), command
+        return None
+    verb, *rest = rest or [""]
+    if verb in ("", *ALONE) or "..." in rest or not rest or rest[0] in ("APP", "NAME"):
+        return None
     if verb == "bench":
         names, _ = take_flags(rest, {"--quick": "", "--out": "DIR"})
-        assert names[0] in {*modules(), "all"}, f"no benchmark {names[0]}"
-    elif verb == "study":
-        check(["train", *rest[1:]], pages)
-    else:
-        assert verb in WITH_APP, f"no verb {verb}"
-        compose([*rest], pages)
-
-
-def compose(rest: list[str], pages: Path) -> None:
-    app = rest[0]
-    if app in ("permafrost", "mine"):  # that the reader has just made
-        return
-    assert app in find_apps(), f"no pipeline {app}"
+        assert names[0] in {*modules(), "all"}, command
+        return None
+    rest = rest[1:] if verb == "study" else rest
+    assert verb in (*WITH_APP, "study"), command
+    if not rest or rest[0] in ("permafrost", "mine"):  # that the reader has just made
+        return None
+    assert rest[0] in find_apps(), command
     kept = [it for it in rest if not it.startswith("--") or it.startswith("--config-dir")]
     if "--simulate" in rest:
-        kept = kept[:1] + [it for it in kept[1:] if it.split("=")[0] not in SIMULATED]
+        kept = [it for it in kept if it.split("=")[0] not in SIMULATED]
     given = read_words("train", kept)
-    if given.config_dir is not None:
-        given = written_page(given, pages)
-    compose_run(given.app, [it for it in given.overrides if it != "..."], given.config_dir)
+    given = replace(given, overrides=[it for it in given.overrides if it != "..."])
+    return written_page(given, pages) if given.config_dir is not None else given
 
 
+PATHS = ("run.dir", "data.path", "input", "output")
 SIMULATED = ("nodes", "gpus_per_node", "link", "gpu")
 
 
-def written_page(given: Any, pages: Path) -> Any:
-    from dataclasses import replace
-
+def written_page(given: Words, pages: Path) -> Words:
+    """With the page that its ``data=`` names, as `scadl check` would have written it."""
     (chosen,) = [o for o in given.overrides if o.startswith("data=")]
     name = chosen.removeprefix("data=").strip("<>")
     folder = pages / given.app.name

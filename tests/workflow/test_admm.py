@@ -135,6 +135,7 @@ def test_an_optimizer_of_whole_models_is_refused(
                 "solver.rule._target_=scadl_core.admm.rules.PdADMM",
                 "~solver.rule.steps",
                 "~solver.rule.safety",
+                "~solver.rule.staleness",
             ),
             "solver.local=kfac: the steps of PdADMM are in closed form",
         ),
