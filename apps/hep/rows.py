@@ -7,7 +7,7 @@ a row, D coordinate, K class.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import awkward as ak
@@ -22,7 +22,9 @@ from apps.hep.unroll import Unrolled
 from scadl_core.errors import DataError
 
 UNLABELLED = -1
-BLOCK = 8192  # constituents that are turned from columns into rows while in the processor's cache
+# Constituents that are turned from columns into rows while in the processor's cache, and what lies
+# between columns there: a power of two apart, all would want the same few lines of it.
+BLOCK, APART = 4096, 16
 OF_CONSTITUENTS = ("features_NF", "points_ND", "vectors_ND")
 
 
@@ -46,25 +48,31 @@ class Columns:
     passed_R: NDArray[np.bool_]  # the selection
 
     def __getitem__(self, chosen_R: NDArray | slice) -> Columns:
-        """Those rows, by a mask or by ascending numbers, without constituents of none."""
-        rows_R = np.arange(len(self.number_R))[chosen_R]
-        number_R = self.number_R[rows_R]
-        if len(rows_R) == len(self.number_R) and number_R.sum() == len(self.features_NF):
-            return self
-        first_R = np.cumsum(number_R) - number_R
+        """Those rows, by a mask or by ascending numbers; constituents stay where they are."""
         parts = {it.name: getattr(self, it.name) for it in fields(self)}
-        for name, values in parts.items():
-            if name in OF_CONSTITUENTS:
-                parts[name] = np.empty((number_R.sum(), values.shape[1]), values.dtype)
-                copy_lists(values, self.first_R[rows_R], number_R, first_R, parts[name])
-            else:
-                parts[name] = values[rows_R]
-        return Columns(**parts | {"first_R": first_R})
+        rows = {name: it[chosen_R] for name, it in parts.items() if name not in OF_CONSTITUENTS}
+        return Columns(**parts | rows)
+
+    def compact(self) -> Columns:
+        """The same without constituents of none of the rows."""
+        total = self.number_R.sum()
+        if total == len(self.features_NF):
+            return self
+        first_R = np.cumsum(self.number_R) - self.number_R
+        found: dict[str, Any] = {"first_R": first_R}
+        for name in OF_CONSTITUENTS:
+            values = getattr(self, name)
+            found[name] = np.empty((total, values.shape[1]), values.dtype)
+            copy_lists(values, self.first_R, self.number_R, first_R, found[name])
+        return replace(self, **found)
 
     @property
     def nbytes(self) -> int:
-        """Memory, in bytes."""
-        return sum(getattr(self, it.name).nbytes for it in fields(self))
+        """Memory, in bytes; of constituents that other rows share, what its own rows take."""
+        sizes = {it.name: getattr(self, it.name).nbytes for it in fields(self)}
+        shared = sum(sizes.pop(name) for name in OF_CONSTITUENTS)
+        own = int(self.number_R.sum()) / max(1, len(self.features_NF))
+        return sum(sizes.values()) + int(own * shared)
 
 
 class Rows:
@@ -222,9 +230,10 @@ class Rows:
         columns = [self._flattened(text, number_R) for text in texts]
         total = number_R.sum() if chosen_N is None else len(chosen_N)
         stacked_NF = np.empty((total, len(texts)), np.float32)
+        wide_FN = np.empty((len(texts), BLOCK + APART), np.float32)
         for start in range(0, total, BLOCK):
             block = slice(start, min(start + BLOCK, total))
-            block_FN = np.empty((len(texts), block.stop - start), np.float32)
+            block_FN = wide_FN[:, : block.stop - start]
             for values_N, column in zip(block_FN, columns, strict=True):
                 values_N[:] = column[block if chosen_N is None else chosen_N[block]]
             for it in self._recipe.sentinels:

@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.hep.rows import UNLABELLED, Columns
+from apps.hep.rows import BLOCK, UNLABELLED, Columns
 from apps.hep.tables import Table
 from scadl_core.errors import ConfigError, nearest
 from scadl_core.workflow.statistics import Moments
@@ -21,6 +23,7 @@ from scadl_core.workflow.statistics import Moments
 SPLITS = ("train", "val", "test")
 DEFAULT = {"by": "random", "event": [], "val": 0.15, "test": 0.2, "fold": 0}
 SAMPLED = 200_000  # values of an input from which quantiles are taken
+SHARED = 0.9  # of the constituents of a chunk: where fewer are used, those are copied
 QUANTILES = (0.16, 0.5, 0.84)  # as weaver has them
 
 
@@ -109,7 +112,7 @@ class Survey:
                 self.weights_SK4[number, :, kind] += count_K
                 self.classes_TK[table] += count_K * (kind == 0)
         self.nbytes += sum(part.nbytes for part in found)
-        train = found[0]
+        train = found[0].compact()
         self._add_inputs("particles", train.features_NF)
         self._add_inputs("flat", train.flat_RG)
         bins_R = bins(train.spectra_RD, self._edges)
@@ -119,7 +122,9 @@ class Survey:
     def _add_inputs(self, kind: str, values_NF: NDArray[np.float32]) -> None:
         if not values_NF.size:
             return
-        more, low_F = Moments.of(values_NF.T), np.nanmin(np.nan_to_num(values_NF, nan=np.inf), 0)
+        blocks = (values_NF[at : at + BLOCK].T for at in range(0, len(values_NF), BLOCK))
+        more = reduce(add, (Moments.of(np.ascontiguousarray(it)) for it in blocks))
+        low_F = np.fmin.reduce(values_NF, axis=0, initial=np.inf)
         at_low_F = (values_NF == low_F).sum(0)
         if kind not in self._moments:
             self._steps[kind] = max(1, len(values_NF) * len(self._table_of) // SAMPLED)
@@ -156,9 +161,15 @@ def _counted(weight_R: NDArray[np.float64]) -> Iterable[NDArray[np.float64]]:
 
 
 def taken(columns: Columns, split_R: NDArray[np.int8]) -> list[Columns]:
-    """The rows of each split that pass the selection and have a label."""
+    """The rows of each split that pass the selection and have a label.
+
+    They share their constituents, unless so many fall out that these would hold memory for nothing.
+    """
     usable_R = columns.passed_R & (columns.label_R >= 0)
-    return [columns[usable_R & (split_R == number)] for number in range(len(SPLITS))]
+    found = [columns[usable_R & (split_R == number)] for number in range(len(SPLITS))]
+    used = sum(int(it.number_R.sum()) for it in found)
+    is_shared = used >= SHARED * len(columns.features_NF)
+    return found if is_shared else [it.compact() for it in found]
 
 
 def bins(spectra_RD: NDArray[np.float32], edges: Sequence[Sequence[float]]) -> NDArray[np.int64]:
