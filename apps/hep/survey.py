@@ -136,7 +136,8 @@ class Survey:
             self._lowest[kind] = np.stack(
                 [low, np.where(before == low, count, 0) + np.where(low_F == low, at_low_F, 0)]
             )
-        self._sampled[kind].append(values_NF[:: self._steps[kind]])
+        sampled = values_NF[:: self._steps[kind]].copy()  # else all that was read would be kept
+        self._sampled[kind].append(sampled)
 
     def found(self) -> dict[str, NDArray]:
         """All of it, inputs of constituents before those of rows."""
