@@ -138,7 +138,12 @@ class Rows:
         return self._numbers(found, text)
 
     def _numbers(self, found: Any, text: str) -> NDArray:
-        values = np.asarray(ak.to_numpy(found)) if isinstance(found, ak.Array) else found
+        try:
+            values = np.asarray(ak.to_numpy(found)) if isinstance(found, ak.Array) else found
+        except (TypeError, ValueError):  # of records, or of several kinds
+            raise DataError(
+                f"{self._table.place}: {text} is {found.type.content}, no numbers"
+            ) from None
         if values.dtype.kind not in "biuf":
             raise DataError(f"{self._table.place}: {text} is text, not numbers")
         return values
@@ -245,10 +250,10 @@ class Rows:
         recipe = self._recipe
         if not recipe.labels:
             return np.full(self.count, UNLABELLED)
-        values = [np.nan_to_num(self.flat(text).astype(np.float64)) for text in recipe.labels]
+        values = [self.flat(text).astype(np.float64) for text in recipe.labels]
         if isinstance(recipe.target, str):
-            return self._numbered(values[0])
-        true_KR = np.stack(values) != 0
+            return self._numbered(np.where(np.isnan(values[0]), UNLABELLED, values[0]))
+        true_KR = np.nan_to_num(np.stack(values)) != 0
         total_R = true_KR.sum(0)
         if (total_R > 1).any():
             row = int(np.argmax(total_R > 1))
@@ -288,7 +293,12 @@ class Rows:
             return (self._first + self.event_R).astype(np.uint64)
         mixed_R = np.zeros(self.count, np.uint64)
         for text in self._recipe.event:
-            mixed_R = mixed_R * np.uint64(0x9E3779B97F4A7C15) + self.flat(text).astype(np.uint64)
+            value_R = self.flat(text)
+            if not np.isfinite(value_R).all():
+                raise DataError(f"{self._table.place}: data.split.event: {text} is not a number in "
+                                "some rows; every event needs one")  # fmt: skip
+            with np.errstate(invalid="ignore"):  # of negative fractions, on some processors
+                mixed_R = mixed_R * np.uint64(0x9E3779B97F4A7C15) + value_R.astype(np.uint64)
         return mixed_R
 
 
