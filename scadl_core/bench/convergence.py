@@ -55,10 +55,12 @@ BENCHMARKS = {
         ("data.sample.layout=deepcam", "model=deeplab"),
         0.82,
         "Mean IoU of MLPerf HPC, reached there in 9 to 23 epochs by the size of the batch; an "
-        "empty class counts as 1 there, and is left out here. Give data.split.by=file for a test split.",
+        "empty class counts as 1 there, and is left out here.",
     ),
     "climatenet": Benchmark(
-        "climate", ("experiment=climatenet", "model=cgnet"), ("model=cgnet",), 0.5527,
+        "climate", ("data=climatenet", "model=cgnet", "loader.batch_size=8",
+                    "trainer.max_epochs=30"),
+        ("model=cgnet",), 0.5527,
         "Mean IoU of the published CGNet weights on the 61 test maps; here of the validation, "
         "which is split off the training maps.",
     ),
