@@ -117,6 +117,40 @@ class SIGN(Chain):
         return self.middle(torch.cat(hidden, 1))
 
 
+class Hedge(nn.Module):
+    """SIGN beside a perceptron on a node's own features, each trained for itself; the one that
+    scores better in validation speaks. Where neighbours differ and there are few nodes to learn
+    from, hops are noise: on Texas a perceptron is better than any of our networks on a graph.
+
+    Attributes:
+        chosen: int64 of shape (1,): the head that speaks, 0 (SIGN) or 1.
+    """
+
+    chosen: Tensor
+    num_heads = 2
+
+    def __init__(
+        self, in_channels: int, out_channels: int, hops: int = 4, width: int = 64, depth: int = 2,
+        dropout: float = 0.5,
+    ) -> None:  # fmt: skip
+        super().__init__()
+        self.graph = SIGN(in_channels, out_channels, hops, width, depth, dropout)
+        self.own = perceptron([in_channels, width, out_channels], dropout)
+        self.register_buffer("chosen", torch.zeros(1, dtype=torch.int64))
+
+    def heads(self, x_BKF: Tensor) -> Tensor:
+        """Logits of both, shape (B, 2, C)."""
+        return torch.stack([self.graph(x_BKF), self.own(x_BKF[:, 0])], 1)
+
+    def forward(self, x_BKF: Tensor) -> Tensor:
+        """Logits, shape (B, C)."""
+        return self.heads(x_BKF).index_select(1, self.chosen).squeeze(1)
+
+    def stages(self) -> list[nn.Module]:
+        """SIGN's: without gradients the perceptron is not trained, and validation finds it out."""
+        return self.graph.stages()
+
+
 class HopAttention(Chain):
     """A perceptron on a mean of hops whose weights each node chooses: the gate of GAMLP, Zhang et
     al. 2022, arXiv:2108.10097, with all hops together as its reference (their eq. 7).

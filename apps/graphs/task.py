@@ -1,6 +1,6 @@
 """Learning on nodes: classes, several labels, or numbers.
 
-Shapes: B node of a batch, K hop, F feature, C class or output.
+Shapes: B node of a batch, H head of a network, K hop, F feature, C class or output.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class NodeTask(Task):
     def forward(self, batch: Any) -> Tensor:
         """Logits, shape (B, C), of a batch of :class:`apps.graphs.samples.GraphSamples`."""
         if isinstance(batch, dict):
-            return self.network(batch["x_BKF"] / self.rms_K[:, None])
+            return self.network(self._scaled(batch))
         part = getattr(batch, "part", None)
         if part is not None:
             part.bound = self.halo_bound
@@ -82,19 +82,33 @@ class NodeTask(Task):
             logits_NC = self.network(x_NF, batch.edge_index, edge_weight=batch.edge_weight)
         return logits_NC[batch.place]
 
+    def _scaled(self, batch: Any) -> Tensor:
+        return batch["x_BKF"] / self.rms_K[:, None]
+
+    def heads(self, batch: Any) -> Tensor:
+        """Logits of all heads of a network that has several, shape (B, H, C)."""
+        if hasattr(self.network, "heads"):
+            return self.network.heads(self._scaled(batch))
+        return self(batch)[:, None]
+
     def exportable(self) -> Exportable:
         """A graph in, what is said of its nodes out."""
         return exportable(self)
 
     def training_step(self, batch: Any, batch_idx: int) -> Tensor:
-        """The loss of the global batch: its numerator and denominator are summed over ranks."""
-        above, below = self.world.global_sum(self._sums(self(batch), batch["label"]))
-        loss = above / below.clamp_min(1e-12)
+        """The loss of the global batch, summed over heads: its numerator and denominator are summed
+        over ranks.
+        """
+        sums_H2 = self.world.global_sum(self._sums(self.heads(batch), batch["label"]))
+        loss = (sums_H2[:, 0] / sums_H2[:, 1].clamp_min(1e-12)).sum()
         self.log("train/loss", loss, prog_bar=True)
         return loss
 
-    def _sums(self, logits_BC: Tensor, label: Tensor) -> Tensor:
-        """Numerator and denominator of the loss."""
+    def _sums(self, logits_BHC: Tensor, label: Tensor) -> Tensor:
+        """Numerator and denominator of the loss of each head, shape (H, 2)."""
+        return torch.stack([self._sums_of(logits_BC, label) for logits_BC in logits_BHC.unbind(1)])
+
+    def _sums_of(self, logits_BC: Tensor, label: Tensor) -> Tensor:
         logits_BC = logits_BC.to(torch.promote_types(logits_BC.dtype, torch.float32))
         if self.kind == "classes":
             weight_B = self.weight_C.to(logits_BC)[label]
@@ -112,18 +126,28 @@ class NodeTask(Task):
         return torch.stack([(known_BC * loss_BC).sum(), known_BC.sum().to(loss_BC)])
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
-        """Keeps what is said of a batch."""
-        logits_BC = self(batch)
-        self._loss_sums.append(self._sums(logits_BC, batch["label"]).double())
-        self._parts.append([batch["node"].cpu(), logits_BC.double().cpu(), batch["label"].cpu()])
+        """Keeps what every head says of a batch."""
+        self._keep(self.heads(batch), batch)
 
-    test_step = validation_step
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        """Keeps what is said of a batch."""
+        self._keep(self(batch)[:, None], batch)
+
+    def _keep(self, logits_BHC: Tensor, batch: Any) -> None:
+        self._loss_sums.append(self._sums(logits_BHC, batch["label"]).double())
+        self._parts.append([batch["node"].cpu(), logits_BHC.double().cpu(), batch["label"].cpu()])
 
     def on_validation_epoch_start(self) -> None:
         """Begins anew."""
-        self._parts, self._loss_sums = [], [torch.zeros(2, dtype=torch.float64, device=self.device)]
+        self._begin(getattr(self.network, "num_heads", 1))
 
-    on_test_epoch_start = on_validation_epoch_start
+    def on_test_epoch_start(self) -> None:
+        """Begins anew."""
+        self._begin(1)
+
+    def _begin(self, heads: int) -> None:
+        zeros_H2 = torch.zeros(heads, 2, dtype=torch.float64, device=self.device)
+        self._parts, self._loss_sums = [], [zeros_H2]
 
     def on_validation_epoch_end(self) -> None:
         """Logs the scores of the whole split, over all ranks."""
@@ -136,26 +160,36 @@ class NodeTask(Task):
 
     def on_test_epoch_end(self) -> None:
         """Corrects and smooths, where that is asked for."""
-        self.said = self._gathered()
+        self.said = self._gathered()[0]
         if any(self.smooth.get(it) for it in ("correct", "smooth")):
             samples = self.trainer.test_dataloaders.dataset.samples
             self.said = smoothed(self, samples.data, self.said, **self.smooth)
 
     def scores(self) -> dict[str, float]:
-        """Scores of the last evaluation; every rank has to ask."""
-        above, below = self.world.global_sum(torch.stack(self._loss_sums).sum(0)).tolist()
-        said = self._gathered() if self.said is None else self.said
-        names = self.facts["classes"]
-        return {"loss": above / max(below, 1e-12), **scores(self.kind, *said[1:], names)}
+        """Scores of the last evaluation; every rank has to ask. Of a validation they are those of
+        the best head, which speaks from now on.
+        """
+        sums_H2 = self.world.global_sum(torch.stack(self._loss_sums).sum(0))
+        heads = self._gathered() if self.said is None else [self.said]
+        found = [
+            {"loss": above / max(below, 1e-12)} | scores(self.kind, *it[1:], self.facts["classes"])
+            for (above, below), it in zip(sums_H2.tolist(), heads, strict=True)
+        ]
+        chosen = max(range(len(found)), key=lambda head: found[head].get(self.score, 0.0))
+        if len(found) > 1:
+            self.network.chosen.fill_(chosen)
+        return found[chosen]
 
-    def _gathered(self) -> Said:
+    def _gathered(self) -> list[Said]:
+        """Of each head."""
         parts = [[torch.cat(it).numpy() for it in zip(*self._parts, strict=True)]] * bool(
             self._parts
         )
         everyone = [part for rank in self.world.gather(parts) for part in rank]
-        node_N, logits_NC, label = (np.concatenate(it) for it in zip(*everyone, strict=True))
+        node_N, logits_NHC, label = (np.concatenate(it) for it in zip(*everyone, strict=True))
         order_N = np.argsort(node_N, kind="stable")
-        return Said(node_N[order_N], self.values(logits_NC[order_N]), label[order_N])
+        heads = np.moveaxis(logits_NHC[order_N], 1, 0)
+        return [Said(node_N[order_N], self.values(it), label[order_N]) for it in heads]
 
     def values(self, logits_NC: NDArray[np.float64]) -> NDArray[np.float64]:
         """Probabilities, or numbers in the units of the labels."""

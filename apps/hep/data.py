@@ -22,6 +22,7 @@ from apps.hep.recipe import recipe_of
 from apps.hep.report import report
 from apps.hep.rows import Columns, Rows
 from apps.hep.samples import HEPSamples
+from apps.hep.settings import mapping, number, numbers, texts
 from apps.hep.survey import DEFAULT, SPLITS, Survey, check_split, folder_of, split_rows, taken
 from apps.hep.tables import Table, cut, find_files, open_tables
 from apps.hep.weaver import read_weaver
@@ -104,23 +105,32 @@ class HEPData:
         }  # fmt: skip
         given |= read_weaver(Path(weaver)) if weaver else {}
         self.settings = given if weaver else {}
-        self.split = DEFAULT | dict(split or {})
+        self.split = DEFAULT | mapping(split, "data.split", DEFAULT)
         check_split(self.split)
         if standardise not in STANDARDS:
-            raise ConfigError(f"data.standardise={standardise}{nearest(standardise, STANDARDS)}")
-        self.standardise, self.fixed = standardise, dict(given["fixed"] or {})
+            known = nearest(str(standardise), STANDARDS)
+            raise ConfigError(f"data.standardise={standardise}{known}")
+        self.standardise, self.fixed = standardise, mapping(given["fixed"], "data.fixed")
+        events = texts(_several(self.split["event"]), "data.split.event")
+        self.recipe = recipe_of(given, events, rows, links, sentinels)
         spectrum = given["reweight"] or {}
-        self.edges = [list(map(float, it)) for it in spectrum.get("bins", [])]
-        self._most = float(spectrum.get("most", 10))
-        self.recipe = recipe_of(given, _several(self.split["event"]), rows, links, sentinels)
+        bins = spectrum.get("bins") or []
+        if not isinstance(bins, Sequence):
+            raise ConfigError(f"data.reweight.bins: expected a list of edges a formula, got {bins}")
+        self.edges = [numbers(it, "data.reweight.bins") for it in bins]
+        self._most = number(spectrum.get("most", 10), "data.reweight.most", 1)
         self._check_classes()
+        self._check_fixed()
+        chunk_rows = number(chunk_rows, "data.chunk_rows", 1, whole=True)
+        trees = texts(_several(given["tree"]), "data.tree")
         self.tables = [
             table
             for file in find_files(path)
-            for table in open_tables(file, _several(given["tree"]), self._has_inputs)
+            for table in open_tables(file, trees, self._has_inputs)
         ]
         self.check_branches()
-        self.room_bytes, self._cache = cache_GiB * 2**30, OrderedDict[int, list[Columns]]()
+        self.room_bytes = number(cache_GiB, "data.cache_GiB", 0) * 2**30
+        self._cache = OrderedDict[int, list[Columns]]()
         self.ahead = Ahead(self._taken)
         self._statistics = statistics
         self.chunks = [
@@ -148,6 +158,15 @@ class HEPData:
             or min(map(len, edges), default=2) < 2
         ):
             raise ConfigError("data.reweight.bins: rising edges are needed for each formula in by")
+
+    def _check_fixed(self) -> None:
+        names = [*self.recipe.particles, *self.recipe.flat]
+        for name, values in self.fixed.items():
+            if name not in names:
+                raise ConfigError(f"data.fixed.{name} is no input{nearest(name, names)}")
+            if len(numbers(values, f"data.fixed.{name}")) != 4:
+                raise ConfigError(f"data.fixed.{name}: expected centre, factor, lowest and highest "
+                                  f"value, got {values}")  # fmt: skip
 
     def check_branches(self) -> None:
         """A DataError if a file lacks a branch; a weight may be lacking in some of them."""
@@ -231,6 +250,7 @@ class HEPData:
                 put = f"put files into a folder {split}/, or set data.split.by=random"
                 advice = put if self.split["by"] == "folder" else "widen data.split or data.path"
                 raise DataError(f"data.split: {split!r} has no row ({where}); {advice}")
+        self._check_learnable(found)
         for name, low, high, count in zip(
             [*self.recipe.particles, *self.recipe.flat],
             *(found[it] for it in ("min_F", "max_F", "count_F")),
@@ -240,6 +260,21 @@ class HEPData:
                 what = f"{low:g}, a sentinel," if count else "missing"
                 raise DataError(f"data.inputs: {name} is {what} everywhere in the training split "
                                 f"({where}); leave it out")  # fmt: skip
+
+    def _check_learnable(self, found: dict[str, NDArray]) -> None:
+        """There are two classes to tell apart, with weights that do not cancel, and inputs."""
+        where, train_K4 = self.tables[0].place, found["weights_SK4"][0]
+        if (train_K4[:, 0] > 0).sum() < 2:
+            only = self.recipe.classes[int(np.argmax(train_K4[:, 0]))]
+            raise DataError(f"data.target: all rows of the training split are of class {only!r} "
+                            f"({where}); at least two classes are needed")  # fmt: skip
+        if self.recipe.weight and (total := train_K4[:, 1].sum()) <= 0:
+            raise DataError(f"data.weight={self.recipe.weight} sums to {total:g} over the training "
+                            f"split ({where}); a positive sum is needed")  # fmt: skip
+        inputs = [*self.recipe.particles, *self.recipe.flat]
+        if len(found.get("count_F", ())) < len(inputs):
+            raise DataError(f"data.inputs.particles: no row of the training split has a "
+                            f"constituent ({where})")  # fmt: skip
 
     def standards(self) -> dict[str, list[list[float]]]:
         """Centre, factor, lowest and highest value of each input, by ``particles`` and ``flat``."""
@@ -255,9 +290,9 @@ class HEPData:
         all_of_them = [
             [float(c), 1 / float(s), -end, end] for c, s in zip(centre, scale, strict=True)
         ]
-        for number, name in enumerate(names):
+        for place, name in enumerate(names):
             if name in self.fixed:
-                all_of_them[number] = list(map(float, self.fixed[name]))
+                all_of_them[place] = list(map(float, self.fixed[name]))
         count = len(self.recipe.particles)
         return {"particles": all_of_them[:count], "flat": all_of_them[count:]}
 
@@ -305,5 +340,5 @@ class HEPData:
         return report(self)
 
 
-def _several(names: str | Sequence[str] | None) -> list[str]:
-    return [names] if isinstance(names, str) else list(names or [])
+def _several(names: Any) -> Any:
+    return [names] if isinstance(names, str) else names

@@ -28,8 +28,20 @@ from scadl_core.errors import ConfigError, DataError, nearest
 LONGEST = 2000  # characters
 _PREFIXES = ("np", "numpy", "ak", "awkward", "math")
 _PLACES = ("file", "tree")
+
+
+def _signed(value: Any) -> Any:
+    """Counts as numbers that may become negative: of ``uint32`` 0, ``nJet - 1`` is 4294967295."""
+    kind = getattr(value, "dtype", np.dtype(bool))
+    return value.astype(np.int64) if kind.kind == "u" and kind.itemsize < 8 else value
+
+
+def _minus(one: Any, other: Any = 0) -> Any:
+    return _signed(one) - _signed(other)
+
+
 _BINARY = {
-    ast.Add: operator.add, ast.Sub: operator.sub, ast.Mult: operator.mul,
+    ast.Add: operator.add, ast.Sub: _minus, ast.Mult: operator.mul,
     ast.Div: operator.truediv, ast.FloorDiv: operator.floordiv, ast.Mod: operator.mod,
     ast.BitAnd: operator.and_, ast.BitOr: operator.or_, ast.BitXor: operator.xor,
     ast.Pow: operator.pow,
@@ -39,7 +51,7 @@ _COMPARISONS = {
     ast.Gt: operator.gt, ast.GtE: operator.ge,
 }  # fmt: skip
 _BOOLEAN = {ast.And: np.logical_and, ast.Or: np.logical_or}
-_UNARY = {ast.USub: operator.neg, ast.UAdd: operator.pos}
+_UNARY = {ast.USub: lambda value: -_signed(value), ast.UAdd: operator.pos}
 _APPLY: dict[type[ast.AST], Callable[..., Any]] = {
     kind: elementwise(function)
     for kind, function in {**_BINARY, **_COMPARISONS, **_BOOLEAN, **_UNARY}.items()

@@ -8,9 +8,12 @@ from functools import cached_property
 from typing import Any
 
 from apps.hep.expressions import Expression
+from apps.hep.settings import mapping, number, numbers, texts
 from apps.hep.tables import Table
 from apps.hep.unroll import check_links
 from scadl_core.errors import ConfigError
+
+OF_CONSTITUENTS, LISTS = ("length", "order", "points", "vectors"), ("points", "vectors")
 
 
 @dataclass(frozen=True)
@@ -41,8 +44,6 @@ class Recipe:
     def __post_init__(self) -> None:
         """Parses all formulas; a ConfigError for the first mistake."""
         check_links(self.links, self.rows)
-        if self.particles and self.length < 1:
-            raise ConfigError(f"data.constituents.length: expected 1 or more, got {self.length}")
         if self.vectors and len(self.vectors) != 4:
             raise ConfigError("data.constituents.vectors: expected four: px, py, pz, energy")
         self.needs(self._keys)
@@ -136,28 +137,37 @@ def recipe_of(
 ) -> Recipe:
     """The recipe of settings below ``data``; a ConfigError for unknown words in them."""
     inputs, target = given["inputs"], given["target"]
-    inputs = inputs if isinstance(inputs, Mapping) else {"flat": inputs}
+    if not isinstance(inputs, Mapping):
+        inputs = {"flat": inputs}
     if unknown := [it for it in inputs if it not in ("particles", "flat")]:
         raise ConfigError(f"data.inputs: {unknown[0]} is unknown; there is: flat, particles")
-    if not any(inputs.values()):
+    particles, flat = (
+        texts(inputs.get(it), f"data.inputs.{it}" if "particles" in inputs else "data.inputs")
+        for it in ("particles", "flat")
+    )
+    if not particles + flat:
         raise ConfigError("data.inputs is empty; name branches or formulas")
-    more, monitor = dict(given["constituents"] or {}), given["monitor"] or {}
-    if unknown := [it for it in more if it not in ("length", "order", "points", "vectors")]:
-        raise ConfigError(f"data.constituents.{unknown[0]} is unknown")
+    more = mapping(given["constituents"], "data.constituents", OF_CONSTITUENTS)
+    if "length" in more:
+        more["length"] = number(more["length"], "data.constituents.length", 1, whole=True)
+    more |= {it: texts(more[it], f"data.constituents.{it}") for it in more if it in LISTS}
+    monitor = mapping(given["monitor"], "data.monitor", ("pt", "mass"))
+    spectrum = mapping(given["reweight"], "data.reweight", ("by", "bins", "most"))
+    linked = mapping(links, "data.links")
     return Recipe(
-        particles=list(inputs.get("particles") or []),
-        flat=list(inputs.get("flat") or []),
-        derived=dict(given["derived"] or {}),
+        particles=particles,
+        flat=flat,
+        derived={name: str(it) for name, it in mapping(given["derived"], "data.derived").items()},
         selection=given["selection"],
-        target=target if isinstance(target, str) else [str(it) for it in target],
-        classes=[str(name) for name in given["classes"]],
+        target=target if isinstance(target, str) else texts(target, "data.target"),
+        classes=texts(given["classes"], "data.classes"),
         weight=given["weight"],
         pt=monitor.get("pt"),
         mass=monitor.get("mass"),
-        spectra=[str(it) for it in (given["reweight"] or {}).get("by", [])],
+        spectra=texts(spectrum.get("by"), "data.reweight.by"),
         event=event,
         rows=rows,
-        links={name: dict(it) for name, it in (links or {}).items()},
-        sentinels=[float(it) for it in sentinels],
+        links={name: mapping(it, f"data.links.{name}") for name, it in linked.items()},
+        sentinels=numbers(sentinels, "data.sentinels"),
         **more,
     )

@@ -7,7 +7,7 @@ a row, D coordinate, K class.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import awkward as ak
@@ -22,7 +22,9 @@ from apps.hep.unroll import Unrolled
 from scadl_core.errors import DataError
 
 UNLABELLED = -1
-BLOCK = 8192  # constituents that are turned from columns into rows while in the processor's cache
+# Constituents that are turned from columns into rows while in the processor's cache, and what lies
+# between columns there: a power of two apart, all would want the same few lines of it.
+BLOCK, APART = 4096, 16
 OF_CONSTITUENTS = ("features_NF", "points_ND", "vectors_ND")
 
 
@@ -46,25 +48,31 @@ class Columns:
     passed_R: NDArray[np.bool_]  # the selection
 
     def __getitem__(self, chosen_R: NDArray | slice) -> Columns:
-        """Those rows, by a mask or by ascending numbers, without constituents of none."""
-        rows_R = np.arange(len(self.number_R))[chosen_R]
-        number_R = self.number_R[rows_R]
-        if len(rows_R) == len(self.number_R) and number_R.sum() == len(self.features_NF):
-            return self
-        first_R = np.cumsum(number_R) - number_R
+        """Those rows, by a mask or by ascending numbers; constituents stay where they are."""
         parts = {it.name: getattr(self, it.name) for it in fields(self)}
-        for name, values in parts.items():
-            if name in OF_CONSTITUENTS:
-                parts[name] = np.empty((number_R.sum(), values.shape[1]), values.dtype)
-                copy_lists(values, self.first_R[rows_R], number_R, first_R, parts[name])
-            else:
-                parts[name] = values[rows_R]
-        return Columns(**parts | {"first_R": first_R})
+        rows = {name: it[chosen_R] for name, it in parts.items() if name not in OF_CONSTITUENTS}
+        return Columns(**parts | rows)
+
+    def compact(self) -> Columns:
+        """The same without constituents of none of the rows."""
+        total = self.number_R.sum()
+        if total == len(self.features_NF):
+            return self
+        first_R = np.cumsum(self.number_R) - self.number_R
+        found: dict[str, Any] = {"first_R": first_R}
+        for name in OF_CONSTITUENTS:
+            values = getattr(self, name)
+            found[name] = np.empty((total, values.shape[1]), values.dtype)
+            copy_lists(values, self.first_R, self.number_R, first_R, found[name])
+        return replace(self, **found)
 
     @property
     def nbytes(self) -> int:
-        """Memory, in bytes."""
-        return sum(getattr(self, it.name).nbytes for it in fields(self))
+        """Memory, in bytes; of constituents that other rows share, what its own rows take."""
+        sizes = {it.name: getattr(self, it.name).nbytes for it in fields(self)}
+        shared = sum(sizes.pop(name) for name in OF_CONSTITUENTS)
+        own = int(self.number_R.sum()) / max(1, len(self.features_NF))
+        return sum(sizes.values()) + int(own * shared)
 
 
 class Rows:
@@ -130,7 +138,12 @@ class Rows:
         return self._numbers(found, text)
 
     def _numbers(self, found: Any, text: str) -> NDArray:
-        values = np.asarray(ak.to_numpy(found)) if isinstance(found, ak.Array) else found
+        try:
+            values = np.asarray(ak.to_numpy(found)) if isinstance(found, ak.Array) else found
+        except (TypeError, ValueError):  # of records, or of several kinds
+            raise DataError(
+                f"{self._table.place}: {text} is {found.type.content}, no numbers"
+            ) from None
         if values.dtype.kind not in "biuf":
             raise DataError(f"{self._table.place}: {text} is text, not numbers")
         return values
@@ -222,9 +235,10 @@ class Rows:
         columns = [self._flattened(text, number_R) for text in texts]
         total = number_R.sum() if chosen_N is None else len(chosen_N)
         stacked_NF = np.empty((total, len(texts)), np.float32)
+        wide_FN = np.empty((len(texts), BLOCK + APART), np.float32)
         for start in range(0, total, BLOCK):
             block = slice(start, min(start + BLOCK, total))
-            block_FN = np.empty((len(texts), block.stop - start), np.float32)
+            block_FN = wide_FN[:, : block.stop - start]
             for values_N, column in zip(block_FN, columns, strict=True):
                 values_N[:] = column[block if chosen_N is None else chosen_N[block]]
             for it in self._recipe.sentinels:
@@ -236,10 +250,10 @@ class Rows:
         recipe = self._recipe
         if not recipe.labels:
             return np.full(self.count, UNLABELLED)
-        values = [np.nan_to_num(self.flat(text).astype(np.float64)) for text in recipe.labels]
+        values = [self.flat(text).astype(np.float64) for text in recipe.labels]
         if isinstance(recipe.target, str):
-            return self._numbered(values[0])
-        true_KR = np.stack(values) != 0
+            return self._numbered(np.where(np.isnan(values[0]), UNLABELLED, values[0]))
+        true_KR = np.nan_to_num(np.stack(values)) != 0
         total_R = true_KR.sum(0)
         if (total_R > 1).any():
             row = int(np.argmax(total_R > 1))
@@ -279,7 +293,12 @@ class Rows:
             return (self._first + self.event_R).astype(np.uint64)
         mixed_R = np.zeros(self.count, np.uint64)
         for text in self._recipe.event:
-            mixed_R = mixed_R * np.uint64(0x9E3779B97F4A7C15) + self.flat(text).astype(np.uint64)
+            value_R = self.flat(text)
+            if not np.isfinite(value_R).all():
+                raise DataError(f"{self._table.place}: data.split.event: {text} is not a number in "
+                                "some rows; every event needs one")  # fmt: skip
+            with np.errstate(invalid="ignore"):  # of negative fractions, on some processors
+                mixed_R = mixed_R * np.uint64(0x9E3779B97F4A7C15) + value_R.astype(np.uint64)
         return mixed_R
 
 

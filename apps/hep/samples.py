@@ -109,7 +109,7 @@ class HEPSamples:
 
 
 class Padded:
-    """Rows as a network takes them, all of the same length, filled in part by part.
+    """Rows as a network takes them, all of the same length, put in part by part, each once.
 
     Args:
         recipe: How long, and how many features.
@@ -123,7 +123,7 @@ class Padded:
         widths |= {"vectors_BPD": recipe.vectors}
         shapes = {name: (rows, self._length, len(of)) for name, of in widths.items()}
         shapes["flat_BG"] = (rows, len(recipe.flat))
-        self._values = {name: np.zeros(shape, np.float32) for name, shape in shapes.items()}
+        self._values = {name: np.empty(shape, np.float32) for name, shape in shapes.items()}
 
     def put(self, place_B: NDArray, columns: Columns, rows_B: NDArray) -> None:
         """Takes over some rows, to some places."""
@@ -133,7 +133,8 @@ class Padded:
         for name in OF_CONSTITUENTS:
             out_BPF = self._values[name.replace("_N", "_BP")]
             out_MF = out_BPF.reshape(len(out_BPF) * self._length, out_BPF.shape[2])
-            copy_lists(getattr(columns, name), first_B, number_B, place_B * self._length, out_MF)
+            start_B, values_NF = place_B * self._length, getattr(columns, name)
+            copy_lists(values_NF, first_B, number_B, start_B, out_MF, self._length)
 
     def batch(self) -> Batch:
         """All of it, and where there is a constituent."""

@@ -8,35 +8,39 @@ from __future__ import annotations
 import math
 import zlib
 from collections.abc import Iterable, Mapping, Sequence
+from functools import reduce
+from operator import add
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.hep.rows import UNLABELLED, Columns
+from apps.hep.rows import BLOCK, UNLABELLED, Columns
+from apps.hep.settings import number
 from apps.hep.tables import Table
-from scadl_core.errors import ConfigError, nearest
+from scadl_core.errors import ConfigError
 from scadl_core.workflow.statistics import Moments
 
 SPLITS = ("train", "val", "test")
 DEFAULT = {"by": "random", "event": [], "val": 0.15, "test": 0.2, "fold": 0}
-SAMPLED = 200_000  # values of an input from which quantiles are taken
+SAMPLED = 400_000  # values of an input, at most, from which quantiles are taken
+SHARED = 0.9  # of the constituents of a chunk: where fewer are used, those are copied
+THINNER = 3  # odd: rows are often cut to 64 or 128, of which only the first would be seen
 QUANTILES = (0.16, 0.5, 0.84)  # as weaver has them
 
 
 def check_split(split: Mapping[str, Any]) -> None:
     """A ConfigError if ``data.split`` has unknown words, or shares that leave none to train on."""
-    for key in split:
-        if key not in DEFAULT:
-            raise ConfigError(f"data.split.{key} is unknown{nearest(key, DEFAULT)}")
     if split["by"] not in ("folder", "random", "event"):
         raise ConfigError(
             f"data.split.by={split['by']} is unknown; there is: event, folder, random"
         )
     if (split["by"] == "event") != bool(split["event"]):
         raise ConfigError("data.split.event names the branches of an event's number, for by=event")
-    if min(split["val"], split["test"]) < 0 or split["val"] + split["test"] >= 1:
-        raise ConfigError(f"data.split: val={split['val']} and test={split['test']} must be shares")
+    val, test = (number(split[it], f"data.split.{it}", 0) for it in ("val", "test"))
+    if val + test >= 1:
+        raise ConfigError(f"data.split: val={val} and test={test} must be shares")
+    number(split["fold"], "data.split.fold", 0, whole=True)
 
 
 def folder_of(table: Table) -> str | None:
@@ -94,7 +98,7 @@ class Survey:
         self._moments: dict[str, Moments] = {}
         self._lowest: dict[str, NDArray] = {}
         self._sampled: dict[str, list[NDArray]] = {"particles": [], "flat": []}
-        self._steps: dict[str, int] = {}
+        self._steps = {"particles": 1, "flat": 1}
 
     def add(self, chunk: int, columns: Columns, split_R: NDArray[np.int8]) -> list[Columns]:
         """Takes a chunk into account; gives its rows of each split, without those that fall out."""
@@ -102,14 +106,14 @@ class Survey:
         fallen = (~columns.passed_R, columns.passed_R & (label_R < 0))
         self.dropped_T3[table] += [len(label_R), fallen[0].sum(), fallen[1].sum()]
         found = taken(columns, split_R)
-        for number, part in enumerate(found):
-            self.rows_CS[chunk, number] = len(part.label_R)
+        for split, part in enumerate(found):
+            self.rows_CS[chunk, split] = len(part.label_R)
             for kind, weight_R in enumerate(_counted(part.weight_R)):
                 count_K = np.bincount(part.label_R, weight_R, minlength=self.classes_TK.shape[1])
-                self.weights_SK4[number, :, kind] += count_K
+                self.weights_SK4[split, :, kind] += count_K
                 self.classes_TK[table] += count_K * (kind == 0)
         self.nbytes += sum(part.nbytes for part in found)
-        train = found[0]
+        train = found[0].compact()
         self._add_inputs("particles", train.features_NF)
         self._add_inputs("flat", train.flat_RG)
         bins_R = bins(train.spectra_RD, self._edges)
@@ -119,10 +123,11 @@ class Survey:
     def _add_inputs(self, kind: str, values_NF: NDArray[np.float32]) -> None:
         if not values_NF.size:
             return
-        more, low_F = Moments.of(values_NF.T), np.nanmin(np.nan_to_num(values_NF, nan=np.inf), 0)
+        blocks = (values_NF[at : at + BLOCK].T for at in range(0, len(values_NF), BLOCK))
+        more = reduce(add, (Moments.of(np.ascontiguousarray(it)) for it in blocks))
+        low_F = np.fmin.reduce(values_NF, axis=0, initial=np.inf)
         at_low_F = (values_NF == low_F).sum(0)
         if kind not in self._moments:
-            self._steps[kind] = max(1, len(values_NF) * len(self._table_of) // SAMPLED)
             self._moments[kind], self._lowest[kind] = more, np.stack([low_F, at_low_F])
         else:
             before, count = self._lowest[kind]
@@ -131,7 +136,15 @@ class Survey:
             self._lowest[kind] = np.stack(
                 [low, np.where(before == low, count, 0) + np.where(low_F == low, at_low_F, 0)]
             )
-        self._sampled[kind].append(values_NF[:: self._steps[kind]])
+        self._sample(kind, values_NF)
+
+    def _sample(self, kind: str, values_NF: NDArray[np.float32]) -> None:
+        """Keeps every n-th value, and fewer where they become too many."""
+        parts = self._sampled[kind]
+        parts.append(values_NF[:: self._steps[kind]].copy())  # a view would keep all that was read
+        while sum(map(len, parts)) > SAMPLED:
+            self._steps[kind] *= THINNER
+            parts[:] = [it[::THINNER].copy() for it in parts]
 
     def found(self) -> dict[str, NDArray]:
         """All of it, inputs of constituents before those of rows."""
@@ -156,9 +169,15 @@ def _counted(weight_R: NDArray[np.float64]) -> Iterable[NDArray[np.float64]]:
 
 
 def taken(columns: Columns, split_R: NDArray[np.int8]) -> list[Columns]:
-    """The rows of each split that pass the selection and have a label."""
+    """The rows of each split that pass the selection and have a label.
+
+    They share their constituents, unless so many fall out that these would hold memory for nothing.
+    """
     usable_R = columns.passed_R & (columns.label_R >= 0)
-    return [columns[usable_R & (split_R == number)] for number in range(len(SPLITS))]
+    found = [columns[usable_R & (split_R == number)] for number in range(len(SPLITS))]
+    used = sum(int(it.number_R.sum()) for it in found)
+    is_shared = used >= SHARED * len(columns.features_NF)
+    return found if is_shared else [it.compact() for it in found]
 
 
 def bins(spectra_RD: NDArray[np.float32], edges: Sequence[Sequence[float]]) -> NDArray[np.int64]:

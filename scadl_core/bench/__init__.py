@@ -4,7 +4,7 @@ from importlib.util import find_spec
 
 from scadl_core.config.apps import find_apps
 
-BENCHMARKS = ("admm", "claims", "comm", "compress", "kfac", "memory", "tuner")
+BENCHMARKS = ("admm", "claims", "comm", "compress", "kfac", "memory", "optimizers", "tuner")
 
 
 def modules() -> dict[str, str]:

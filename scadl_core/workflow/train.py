@@ -107,7 +107,7 @@ class _Run:
             app = self.config.app
             load_weights(task, self.world.first(lambda: self.folder.load_checkpoint(warm, app)))
         loaders: Loaders = build(self.config, "loader", seed=self.config.seed, world=self.world)
-        self.memory = self.activations()
+        self.memory = self.activations(task)
         self.traffic = GradientTraffic(self.world, self.exchange())
         history = History(self.folder.history, self.world, counts_saved=self.memory is None)
         identity = {"app": self.config.app, "facts": facts, "provenance": provenance}
@@ -131,11 +131,12 @@ class _Run:
         say(self.world, f"report: {self.folder.report}")
         return metrics
 
-    def activations(self) -> ActivationMemory | None:
+    def activations(self, task: Task) -> ActivationMemory | None:
         """What keeps activations compressed, if that is asked for."""
         if "_target_" not in self.config.memory:
             return None
         memory: ActivationMemory = build(self.config, "memory", world=self.world)
+        memory.try_on(task)
         return memory
 
     def exchange(self) -> GradientExchange:

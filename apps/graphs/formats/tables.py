@@ -91,21 +91,34 @@ class Table:
 
     def chunks(self, columns: Sequence[str]) -> Iterator[pd.DataFrame]:
         """Some columns, a few million values at a time; a DataError where a row is broken."""
+        if self.is_parquet:
+            yield from (batch.to_pandas() for batch in self._batches(columns))
+            return
+        rows = max(1, CHUNK_VALUES // max(1, len(columns)))
+        options = {"sep": self.separator, "header": None, "names": self.names}
+        options |= {"skiprows": self.skipped + self.has_header, "comment": COMMENTS[0]}
+        try:
+            with pd.read_csv(self.path, chunksize=rows, usecols=list(columns), **options) as reader:
+                yield from reader
+        except (OSError, ValueError, EOFError) as error:
+            raise DataError(f"{self.path}: {' '.join(str(error).split())}") from None
+
+    def arrays(self, columns: Sequence[str]) -> Iterator[tuple[NDArray[Any], ...]]:
+        """The same as one array a column: without a table of pandas where there need not be one."""
+        if not self.is_parquet:
+            for chunk in self.chunks(columns):
+                yield tuple(chunk[it].to_numpy() for it in columns)
+            return
+        for batch in self._batches(columns):
+            yield tuple(batch.column(it).to_pandas().to_numpy() for it in columns)
+
+    def _batches(self, columns: Sequence[str]) -> Iterator[Any]:
+        import pyarrow.parquet
+
         rows = max(1, CHUNK_VALUES // max(1, len(columns)))
         try:
-            if self.is_parquet:
-                import pyarrow.parquet
-
-                file = pyarrow.parquet.ParquetFile(self.path)
-                for batch in file.iter_batches(rows, columns=list(columns)):
-                    yield batch.to_pandas()
-            else:
-                options = {"sep": self.separator, "header": None, "names": self.names}
-                options |= {"skiprows": self.skipped + self.has_header, "comment": COMMENTS[0]}
-                with pd.read_csv(
-                    self.path, chunksize=rows, usecols=list(columns), **options
-                ) as reader:
-                    yield from reader
+            file = pyarrow.parquet.ParquetFile(self.path)
+            yield from file.iter_batches(rows, columns=list(columns))
         except (OSError, ValueError, EOFError) as error:
             raise DataError(f"{self.path}: {' '.join(str(error).split())}") from None
 
@@ -149,8 +162,8 @@ def edge_stream(table: Table) -> Iterator[Edges]:
     """The edges of a list whose ids are the numbers 0, 1, .. of the nodes, in chunks."""
     ends = table.ends(Columns())
     assert ends, "a list of edges"
-    for chunk in table.chunks(ends):
-        source_E, target_E = (np.ascontiguousarray(chunk[it], np.int64) for it in ends)
+    for chunk in table.arrays(ends):
+        source_E, target_E = (np.ascontiguousarray(it, np.int64) for it in chunk)
         yield source_E, target_E, None
 
 
@@ -181,12 +194,8 @@ def read_tables(
         for table in edges:
             found, name = ends[table.path], weights[table.path]
             assert found, "chosen among lists of edges"
-            for chunk in table.chunks([*found, name] if name else found):
-                yield (
-                    table.path,
-                    *(chunk[it].to_numpy() for it in found),
-                    chunk[name] if name else None,
-                )
+            for source, target, *weight_E in table.arrays([*found, name] if name else found):
+                yield table.path, source, target, weight_E[0] if weight_E else None
 
     id_column = nodes.find(IDS, columns.id, "the id of a node") if nodes else None
     if nodes:

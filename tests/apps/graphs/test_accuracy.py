@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from apps.graphs.data import GraphData
-from apps.graphs.model import SIGN, GraphAugmentedMLP, HopAttention, MessagePassing
+from apps.graphs.model import SIGN, GraphAugmentedMLP, Hedge, HopAttention, MessagePassing
 from apps.graphs.task import NodeTask
 from scadl_core.comm import World
 
@@ -27,7 +27,8 @@ MODELS: dict[str, Any] = {  # how it is made, hops (None: the full graph), weigh
     "gamlp": (lambda f, c: HopAttention(f, c, 4, 64, 2, 0.5), 4, 0.5),
     "gcn": (lambda f, c: MessagePassing(f, c, "gcn", 64, 2, 0.5), None, 0.5),
     "sage": (lambda f, c: MessagePassing(f, c, "sage", 64, 2, 0.5), None, 0.01),
-    "sign (default)": (lambda f, c: SIGN(f, c, 4, 64, 2, 0.5), 4, 0.01),
+    "sign": (lambda f, c: SIGN(f, c, 4, 64, 2, 0.5), 4, 0.01),
+    "hedge (default)": (lambda f, c: Hedge(f, c, 4, 64, 2, 0.5), 4, 0.01),
 }
 
 
@@ -54,20 +55,31 @@ def fit(path: Path, name: str, seed: int, number: int = 0, steps: int = STEPS) -
     best = (-1.0, 0.0)
     for step in range(steps):
         task.train()
-        above, below = task._sums(task(batches["train"]), batches["train"]["label"])
+        sums_H2 = task._sums(task.heads(batches["train"]), batches["train"]["label"])
         optimizer.zero_grad()
-        (above / below).backward()
+        (sums_H2[:, 0] / sums_H2[:, 1]).sum().backward()
         optimizer.step()
         if step % EVERY == EVERY - 1:
-            best = max(best, tuple(_score(task, batches[it]) for it in ("val", "test")))
+            score = _validated(task, batches["val"])
+            if (
+                score > best[0]
+            ):  # the first of equals: to choose among them by the test would flatter
+                best = score, _tested(task, batches["test"])
     return best[1]
 
 
 @torch.inference_mode()
-def _score(task: NodeTask, batch: Any) -> float:
+def _validated(task: NodeTask, batch: Any) -> float:
     task.eval()
     task.on_validation_epoch_start()
     task.validation_step(batch, 0)
+    return task.scores()[task.score]
+
+
+@torch.inference_mode()
+def _tested(task: NodeTask, batch: Any) -> float:
+    task.on_test_epoch_start()
+    task.test_step(batch, 0)
     return task.scores()[task.score]
 
 
@@ -88,7 +100,7 @@ def table(path: Path, models: Any, seeds: Any, numbers: Any = (0,)) -> dict[str,
 )
 def test_public_splits(shared_data: Path, name: str, least: dict[str, float]) -> None:
     path = shared_data / "graphs" / f"planetoid_{name}"
-    found = table(path, ("gcn", "sgc", "ga_mlp", "gamlp", "sign (default)"), range(10))
+    found = table(path, ("gcn", "sgc", "ga_mlp", "gamlp", "sign", "hedge (default)"), range(10))
     for model, accuracy in least.items():
         assert found[model][0] >= accuracy - 1e-9, model
 
@@ -98,6 +110,6 @@ def test_public_splits(shared_data: Path, name: str, least: dict[str, float]) ->
 def test_the_default_is_as_good_as_others(shared_data: Path, name: str) -> None:
     """At least as good as the better of perceptron and GCN, less one standard error."""
     path = shared_data / "graphs" / "npz_heterophilous" / f"{name}.npz"
-    found = table(path, ("mlp", "gcn", "sage", "sign (default)"), (0,), range(10))
+    found = table(path, ("mlp", "gcn", "sage", "sign", "hedge (default)"), (0,), range(10))
     better = max(found["mlp"], found["gcn"])
-    assert found["sign (default)"][0] >= better[0] - better[1]
+    assert found["hedge (default)"][0] >= better[0] - better[1]

@@ -30,7 +30,7 @@ def arrays(folder: Path, features: list[str]) -> list[np.ndarray]:
     return [x_NF, both, np.ones(both.shape[1], np.float32)]
 
 
-@pytest.mark.parametrize("words", [("model=sign",), ("model=sgc", "data.norm=row")])
+@pytest.mark.parametrize("words", [("model=hedge",), ("model=sgc", "data.norm=row")])
 def test_an_exported_network_says_what_predict_says(
     scadl: Scadl, workplace: Path, words: tuple[str, ...]
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 import time
@@ -22,6 +23,7 @@ from scadl_core.workflow.loaders import Loaders
 from scadl_core.workflow.pipeline import make_source, resolve
 
 GIBIBYTES, JETS_A_GIBIBYTE = 5, 580_000
+COPIES = 20  # of each file: to make all jets anew would take longer than to read them
 LIMIT_BYTES = 2 * 2**30
 
 
@@ -73,8 +75,13 @@ def stream(folder: str, cache_GiB: float = 0.4) -> dict[str, float]:
 
 
 def measure(folder: Path, gibibytes: float) -> dict[str, float]:
-    """Writes a set of that size and streams it in a process of its own."""
-    write_sample(folder, int(gibibytes * JETS_A_GIBIBYTE), 1000)
+    """Writes a set of that size, of files that are there many times, and streams it in a process
+    of its own.
+    """
+    write_sample(folder, int(gibibytes * JETS_A_GIBIBYTE / COPIES), 1000)
+    for file in list((folder / "train").iterdir()):
+        for number in range(1, COPIES):
+            shutil.copyfile(file, file.with_name(f"{file.stem}_{number:03}.root"))
     code = "import json, sys; from tests.apps.hep.test_soak import stream; "
     code += "print(json.dumps(stream(sys.argv[1])))"
     done = subprocess.run(

@@ -53,7 +53,7 @@ def test_top_tagging_as_pandas_writes_it(tmp_path: Path) -> None:
         tmp_path / "test.h5", inputs={"particles": ["pt(PX, PY)", "E"]}, target="is_signal_new",
         constituents={"length": 4}, split={"val": 0.2, "test": 0.2},
     )  # fmt: skip
-    columns = Rows(data.recipe, data.tables[0], 0, rows).columns()[:]
+    columns = Rows(data.recipe, data.tables[0], 0, rows).columns().compact()
     np.testing.assert_array_equal(columns.number_R, np.minimum(number, 4))
     np.testing.assert_array_equal(columns.label_R, label)
     kept = np.arange(most) < np.minimum(number, 4)[:, None]
