@@ -29,6 +29,7 @@ def trained(folder: Path, nodes: int) -> dict[str, float]:
     began = time.perf_counter()
     words = ["train", "graphs", "data=graph", f"data.path={folder / 'graph'}"]
     words += ["trainer.max_epochs=1", "loader.batch_size=1024", f"run.dir={folder / 'run'}"]
+    words += [f"data.memory_GiB={nodes / NODES}"]  # hops and columns of a million lie in files
     pid = subprocess.Popen([sys.executable, "-m", "scadl_core.cli", *words]).pid
     _, status, usage = os.wait4(pid, 0)
     assert status == 0
