@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PYTEST := $(BIN)/python -m pytest
 
 .DEFAULT_GOAL := help
-.PHONY: help install demo test check soak bench gpu-check clean
+.PHONY: help install demo test check soak bench docs gpu-check clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -36,6 +36,10 @@ soak: install  ## the long tests: every kill, every seed
 
 bench: install  ## the README's tables: three seeds on the sample set against the simple rule
 	$(BIN)/scadl train climate -m seed=0,1,2
+
+docs: install  ## the documentation as a site in build/site; a warning is an error
+	$(BIN)/pip install --quiet --constraint constraints.txt --editable '.[docs]'
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 gpu-check: install  ## the GPU against the CPU, where there is one
 	$(PYTEST) -m gpu -rs -s

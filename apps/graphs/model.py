@@ -28,7 +28,41 @@ def perceptron(sizes: Sequence[int], dropout: float) -> nn.Sequential:
     return nn.Sequential(*blocks)
 
 
-class GraphAugmentedMLP(nn.Module):
+class Chain(nn.Module):
+    """A network that makes one tensor of the hops, and sends it through a chain of blocks."""
+
+    blocks: nn.Sequential
+
+    def enter(self, x_BKF: Tensor) -> Tensor:
+        """What the chain is given."""
+        raise NotImplementedError
+
+    def forward(self, x_BKF: Tensor) -> Tensor:
+        """Logits, shape (B, C)."""
+        return self.blocks(self.enter(x_BKF))
+
+    def stages(self) -> list[nn.Module]:
+        """Modules whose composition is this network."""
+        entry, (first, *rest) = Entry(self), self.blocks
+        if any(True for _ in entry.parameters()):
+            return [entry, first, *rest]
+        return [nn.Sequential(entry, first), *rest]
+
+
+class Entry(nn.Module):
+    """The first stage of a chain: its parts, without its blocks."""
+
+    def __init__(self, network: Chain) -> None:
+        super().__init__()
+        self.parts = nn.ModuleList(it for it in network.children() if it is not network.blocks)
+        self.enter = network.enter
+
+    def forward(self, x_BKF: Tensor) -> Tensor:
+        """What the chain is given."""
+        return self.enter(x_BKF)
+
+
+class GraphAugmentedMLP(Chain):
     """A perceptron on all hops at once: Chen et al. 2021, arXiv:2010.15116.
 
     With ``depth`` 1 and ``use`` last it is SGC, Wu et al. 2019, arXiv:1902.07153; with ``hops`` 0
@@ -55,12 +89,12 @@ class GraphAugmentedMLP(nn.Module):
         inputs = in_channels * (hops + 1 - self.first)
         self.blocks = perceptron([inputs, *[width] * (depth - 1), out_channels], dropout)
 
-    def forward(self, x_BKF: Tensor) -> Tensor:
-        """Logits, shape (B, C)."""
-        return self.blocks(x_BKF[:, self.first :].flatten(1))
+    def enter(self, x_BKF: Tensor) -> Tensor:
+        """Shape (B, H)."""
+        return x_BKF[:, self.first :].flatten(1)
 
 
-class SIGN(nn.Module):
+class SIGN(Chain):
     """A linear layer a hop, and a perceptron on their outputs: Frasca et al. 2020,
     arXiv:2004.11198; with a norm before it, which evens out hops of different spread.
     """
@@ -76,11 +110,11 @@ class SIGN(nn.Module):
         sizes = [width * (hops + 1), *[width] * (depth - 2), out_channels]
         self.blocks = perceptron(sizes, dropout)
 
-    def forward(self, x_BKF: Tensor) -> Tensor:
-        """Logits, shape (B, C)."""
+    def enter(self, x_BKF: Tensor) -> Tensor:
+        """Shape (B, H)."""
         hops = self.before(x_BKF).unbind(1)
         hidden = [layer(x_BF) for layer, x_BF in zip(self.inputs, hops, strict=True)]
-        return self.blocks(self.middle(torch.cat(hidden, 1)))
+        return self.middle(torch.cat(hidden, 1))
 
 
 class Hedge(nn.Module):
@@ -112,8 +146,12 @@ class Hedge(nn.Module):
         """Logits, shape (B, C)."""
         return self.heads(x_BKF).index_select(1, self.chosen).squeeze(1)
 
+    def stages(self) -> list[nn.Module]:
+        """SIGN's: without gradients the perceptron is not trained, and validation finds it out."""
+        return self.graph.stages()
 
-class HopAttention(nn.Module):
+
+class HopAttention(Chain):
     """A perceptron on a mean of hops whose weights each node chooses: the gate of GAMLP, Zhang et
     al. 2022, arXiv:2108.10097, with all hops together as its reference (their eq. 7).
     """
@@ -128,14 +166,14 @@ class HopAttention(nn.Module):
         self.gate = nn.Linear(2 * width, 1)
         self.blocks = perceptron([2 * width, *[width] * (depth - 1), out_channels], dropout)
 
-    def forward(self, x_BKF: Tensor) -> Tensor:
-        """Logits, shape (B, C)."""
+    def enter(self, x_BKF: Tensor) -> Tensor:
+        """Shape (B, H)."""
         hidden_BKH = self.inputs(x_BKF)
         reference_BH = self.reference(x_BKF.flatten(1))
         both = torch.cat([hidden_BKH, reference_BH[:, None].expand_as(hidden_BKH)], 2)
         weight_BK1 = nn.functional.leaky_relu(self.gate(both), 0.2).softmax(1)
         mean_BH = (weight_BK1 * hidden_BKH).sum(1)
-        return self.blocks(torch.cat([mean_BH, reference_BH], 1).relu())
+        return torch.cat([mean_BH, reference_BH], 1).relu()
 
 
 class MessagePassing(nn.Module):

@@ -56,6 +56,13 @@ class DeepSets(nn.Module):
         """Logits, shape (B, K)."""
         return self.blocks(self.join(features_BPF, mask_BP, flat_BG))
 
+    def stages(self) -> list[nn.Module]:
+        """The same as a chain, whose first part ends with the sum: from there on, what is sent
+        does not depend on how many constituents a batch has.
+        """
+        last = next(n for n, it in enumerate(self.blocks) if isinstance(it, Sum))
+        return [Constituents(self.blocks[: last + 1]), *self.blocks[last + 1 :]]
+
     @staticmethod
     def join(features_BPF: Tensor, mask_BP: Tensor, flat_BG: Tensor) -> Tensor:
         """The one tensor that the blocks take: features of constituents, then of rows, the mask
@@ -69,6 +76,19 @@ class DeepSets(nn.Module):
         zeros_BF = flat_BG.new_zeros((flat_BG.shape[0], features_BPF.shape[2]))
         row_BC = torch.cat([zeros_BF, flat_BG, torch.ones_like(flat_BG[:, :1])], 1)
         return torch.cat([joined, row_BC[:, None]], 1)
+
+
+class Constituents(nn.Module):
+    """The first stage: of constituents, to their sum."""
+
+    def __init__(self, blocks: nn.Sequential) -> None:
+        super().__init__()
+        self.blocks = blocks
+
+    def forward(self, inputs: tuple[Tensor, ...]) -> Tensor:
+        """Shape (B, C), of what the network is called with."""
+        features_BPF, mask_BP, _, _, flat_BG = inputs
+        return self.blocks(DeepSets.join(features_BPF, mask_BP, flat_BG))
 
 
 class Each(nn.Module):

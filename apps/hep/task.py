@@ -40,7 +40,7 @@ class Classification(Task):
             table = torch.tensor(standard, dtype=torch.float32).reshape(-1, 4)
             self.register_buffer(f"standard_{kind}", table)
         self._kept: list[list[NDArray[Any]]] = []
-        self._is_test = False
+        self._is_test, self._scored = False, None
 
     def forward(self, *inputs: Tensor) -> Tensor:
         """Logits, shape (B, K), of inputs as the files have them, in the order of ``INPUTS``."""
@@ -93,6 +93,7 @@ class Classification(Task):
     def on_validation_epoch_start(self) -> None:
         """Begins new scores."""
         self._kept, self._is_test = [], bool(self.trainer.testing)
+        self._scored = None
         self._loss = torch.zeros(2, dtype=torch.float64, device=self.device)
 
     on_test_epoch_start = on_validation_epoch_start
@@ -105,7 +106,12 @@ class Classification(Task):
         self.log("val/score", values["auc_macro"], prog_bar=True)
 
     def scored(self) -> Scored:
-        """All rows of the last evaluation, of all ranks; every rank has to ask."""
+        """All rows of the last evaluation, of all ranks; every rank has to ask at first."""
+        if self._scored is None:
+            self._scored = self._gathered()
+        return self._scored
+
+    def _gathered(self) -> Scored:
         mine = (
             [np.concatenate(part) for part in zip(*self._kept, strict=True)] if self._kept else None
         )

@@ -233,11 +233,11 @@ class Engine:
             self._pass_on(block, output, shapes)
             self.rule.begin(block, visit, packed, output)
             if first:
-                self.shapes[block.index] = torch.empty_like(packed, device="meta")
+                self.shapes[block.index] = torch.empty_like(_leading(packed), device="meta")
                 self.shapes[block.index + 1] = torch.empty_like(output, device="meta")
-            elif len(packed) > len(self.shapes[block.index]):
+            elif len(output) > len(self.shapes[block.index]):
                 raise ConfigError(
-                    f"ADMM: batch {visit.batch} has {len(packed)} samples, the first had "
+                    f"ADMM: batch {visit.batch} has {len(output)} samples, the first had "
                     f"{len(self.shapes[block.index])}; visit the largest batch first"
                 )
         if first:
@@ -349,7 +349,15 @@ class Engine:
 
 
 def _to(value: Any, device: torch.device) -> Any:
+    if isinstance(value, tuple):
+        return tuple(_to(part, device) for part in value)
     return value.to(device) if isinstance(value, Tensor) else value
+
+
+def _leading(inputs: Any) -> Tensor:
+    """Of what the first block is given, which crosses no cut, the first tensor."""
+    leading: Tensor = inputs[0] if isinstance(inputs, tuple) else inputs
+    return leading
 
 
 def _dump(state: Any) -> bytes:

@@ -31,11 +31,13 @@ class Meter:
         wait_seconds: Time in which it did nothing but wait for a neighbour.
         sent_bytes: Bytes that left the rank, headers included.
         said_bytes: Bytes of all messages between blocks, whether or not they left the rank.
+        plain_bytes: What these would have been uncompressed.
     """
 
     wait_seconds: float = 0.0
     sent_bytes: int = 0
     said_bytes: int = 0
+    plain_bytes: int = 0
 
 
 class Outbox(Protocol):
@@ -206,6 +208,7 @@ class Port:
         """Says something to the neighbour."""
         message = self.wire.message(batch, value.detach())
         self.meter.said_bytes += message.nbytes
+        self.meter.plain_bytes += value.nbytes
         self.outbox.put(message)
 
     def take(self) -> Message:

@@ -7,12 +7,7 @@ names a folder of Planetoid's files; and the time of a step on two ranks, where 
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
-import sys
-import tempfile
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -27,6 +22,7 @@ from scadl_core.admm import Data, Problem, fit
 from scadl_core.admm.problem import cross_entropy, cut
 from scadl_core.admm.rules import BlockADMM, PdADMM
 from scadl_core.bench.graphs import bench_graph
+from scadl_core.bench.launch import on_ranks
 from scadl_core.bench.networks import CASES, QUICK, Case, Digits, accuracy, head
 from scadl_core.bench.rivals import backpropagation, decoupled_greedy, forward
 from scadl_core.bench.rows import Row, show_rows
@@ -151,20 +147,4 @@ def _heads(blocks: Sequence[nn.Module], data: Data) -> list[nn.Module]:
 
 def bench_steps(quick: bool, console: Console) -> list[Row]:
     """The time of a step on two ranks; see :mod:`scadl_core.bench.ranks`."""
-    launcher = shutil.which("mpirun", path=f"{Path(sys.executable).parent}:{os.environ['PATH']}")
-    if launcher is None:
-        console.print("no mpirun: no times on two ranks; pip install 'scadl\\[mpi]'")
-        return []
-    with tempfile.TemporaryDirectory() as folder:
-        out = Path(folder) / "rows.json"
-        program = ["-m", "mpi4py", "-m", "scadl_core.bench.ranks", str(out), str(int(quick))]
-        done = subprocess.run(
-            [launcher, "-n", "2", sys.executable, *program],
-            capture_output=True, text=True, check=False,
-            env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
-        if done.returncode:
-            reason = done.stderr.strip().splitlines()[-1:]
-            console.print(f"two ranks ended with status {done.returncode}: {reason}")
-            return []
-        return [Row(**row) for row in json.loads(out.read_text())]
+    return on_ranks(2, "scadl_core.bench.ranks", [str(int(quick))], console)

@@ -64,6 +64,31 @@ def show_rows(rows: list[Row], metrics: dict[str, str], console: Console) -> Non
         console.print(table)
 
 
+def markdown(rows: list[Row], metrics: dict[str, str] | None = None) -> str:
+    """The same tables as text, each below a heading.
+
+    Args:
+        rows: What was measured.
+        metrics: Format of each metric that is shown; None: all of them.
+    """
+    if metrics is None:
+        metrics = {row.metric: ".4g" for row in rows}
+    parts = []
+    for case in dict.fromkeys(row.case for row in rows):
+        here = [row for row in rows if row.case == case]
+        units = {row.metric: row.unit for row in here}
+        columns = [metric for metric in metrics if metric in units]
+        heads = ["method", *(f"{m} ({units[m]})" if units[m] != "1" else m for m in columns)]
+        lines = [heads, ["---"] * len(heads)]
+        for method in dict.fromkeys(row.method for row in here):
+            values = {row.metric: row.value for row in here if row.method == method}
+            cells = [format(values[m], metrics[m]) if m in values else "-" for m in columns]
+            lines.append([method, *cells])
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        parts.append(f"## {case}\n\n{table}\n")
+    return "\n".join(parts)
+
+
 def value_of(rows: list[Row], case: str, method: str, metric: str) -> float | None:
     """One number, or None where it was not measured."""
     found: dict[tuple[str, str, str], Any] = {(r.case, r.method, r.metric): r.value for r in rows}

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import sys
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from hydra.core.hydra_config import HydraConfig
 from omegaconf import DictConfig
 from rich.console import Console
 
-from scadl_core.cli.arguments import read_words, take_flags
+from scadl_core.cli.arguments import Words, read_words, take_flags
 from scadl_core.cli.sweep import hydra_main
 from scadl_core.config.compose import compose_run, require
 from scadl_core.errors import ConfigError
@@ -44,7 +45,7 @@ def study(words: list[str], console: Console) -> None:
     rest, flags = take_flags(words[1:], {"--quick": ""}, others=True)
     quick, given = "--quick" in flags, read_words("study memory", rest)
     room = import_module(_ROOM)
-    own = [*_QUICK, *_QUICK_APPS.get(given.app.name, ())] if quick else []
+    own = [*_QUICK, *_QUICK_APPS.get(given.app.name, ()), *_side_by_side(given)] if quick else []
     ours = ("run.dir", "seed", "memory.case")
     kept = [str(o.input_line) for o in given.parsed if o.key_or_group not in ours]
     config = compose_run(given.app, ["memory=study", *own, *kept], given.config_dir)
@@ -75,6 +76,16 @@ def study(words: list[str], console: Console) -> None:
     hydra_main(given.app, arguments, given.config_dir, job)
     room.summarise(folder, console)
     console.print(f"written: {folder / 'study.csv'}, {folder / 'study.png'}")
+
+
+def _side_by_side(given: Words) -> list[str]:
+    """As many trainings at once as there are cores, of one thread each: of maps as small as those
+    of the quick study two threads make nothing faster.
+    """
+    told = any(str(o.key_or_group).startswith("hydra") for o in given.parsed)
+    if told or find_spec("hydra_plugins.hydra_joblib_launcher") is None:
+        return []
+    return ["hydra/launcher=joblib", "hydra.launcher.n_jobs=-1"]
 
 
 def job(config: DictConfig) -> None:

@@ -55,6 +55,8 @@ class Compressed(Lossy):
         ConfigError: A number outside of its range.
     """
 
+    message_bound = 2**-9  # as in docs/results/admm.md
+
     def __init__(
         self, world: World, bound: float = 1.0, momentum: float = 0.9, zstd: int | None = 1
     ) -> None:

@@ -36,7 +36,11 @@ class GradientExchange:
         plain_bytes: What an exchange of the gradients as they are would have handed over.
         loss_scale: By which the loss, and so every gradient, is multiplied at present; a gradient
             scaler changes it.
+        message_bound: Relative error of what ranks send of activations, where a solver sends such;
+            None where the exchange says nothing of these.
     """
+
+    message_bound: float | None = None
 
     def __init__(self, world: World) -> None:
         self.world, self.loss_scale = world, 1.0

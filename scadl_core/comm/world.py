@@ -110,6 +110,7 @@ class World:
         Args:
             value: A small picklable object.
         """
+        self._check_company()
         if self.size == 1:
             return [value]
         values: list[Any] = [None] * self.size
@@ -122,6 +123,7 @@ class World:
         Args:
             value: A picklable object.
         """
+        self._check_company()
         if self.size == 1:
             return [value]
         values: list[Any] | None = [None] * self.size if self.is_first else None
@@ -134,6 +136,7 @@ class World:
         Args:
             value: A picklable object; only that of rank 0 counts.
         """
+        self._check_company()
         if self.size == 1:
             return value
         box = [value]
@@ -146,6 +149,7 @@ class World:
         Args:
             flag: This rank's flag.
         """
+        self._check_company()
         if self.size == 1:
             return flag
         total = torch.tensor(int(flag), dtype=torch.int32)
@@ -174,15 +178,24 @@ class World:
         """Calls a function on rank 0 alone and gives its result to every rank.
 
         Args:
-            function: What rank 0 does; its result must be picklable.
+            function: What rank 0 does, without collectives; its result must be picklable.
 
         Returns:
             The result of rank 0.
 
         Raises:
             ScadlError: What the function raised, on every rank.
+            RuntimeError: It used a collective of this world, in which rank 0 would wait forever;
+                also where there is one rank, so that tests on one find it.
         """
-        result, error = self.broadcast(_attempt(function) if self.is_first else (None, None))
+        outcome: tuple[T | None, ScadlError | None] = None, None
+        if self.is_first:
+            _alone.append(self)
+            try:
+                outcome = _attempt(function)
+            finally:
+                _alone.pop()
+        result, error = self.broadcast(outcome)
         if error is not None:
             raise error
         return result  # type: ignore[return-value]  # no error, so there is a result
@@ -201,7 +214,15 @@ class World:
         Returns:
             The sum over ranks, same shape, dtype and device.
         """
+        self._check_company()
         return tensor if self.size == 1 else _GlobalSum.apply(tensor, self)
+
+    def _check_company(self) -> None:
+        if any(world is self for world in _alone):
+            raise RuntimeError("a collective was called by rank 0 alone, within World.first")
+
+
+_alone: list[World] = []  # whose rank 0 is busy in World.first
 
 
 class _GlobalSum(torch.autograd.Function):

@@ -14,7 +14,6 @@ import threading
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from itertools import chain
 from types import TracebackType
 from typing import Any
 
@@ -23,15 +22,24 @@ from torch import Tensor, nn
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from scadl_core.compress import Bound
-from scadl_core.compress.blockscaled import BITS
 from scadl_core.errors import ActivationError
 from scadl_core.memory import boxes
+from scadl_core.memory.arguments import (
+    check_bits,
+    check_blocks,
+    check_bound,
+    check_count,
+    check_encoder,
+    check_fraction,
+    check_module,
+)  # fmt: skip
 from scadl_core.memory.blocks import find_blocks
 from scadl_core.memory.bounds import Bounds
 from scadl_core.memory.boxes import Bits, Box, Coded, Form, Kept, Payload
 from scadl_core.memory.budget import device_of, parse_budget
 from scadl_core.memory.compiled import inlined_hooks, is_compiled
 from scadl_core.memory.control import Control
+from scadl_core.memory.held import Held
 from scadl_core.memory.ledger import Ledger, is_gone, weak
 from scadl_core.memory.lineage import Lineage, key_of
 from scadl_core.memory.offload import Mover
@@ -40,11 +48,6 @@ from scadl_core.memory.places import places_of
 from scadl_core.memory.watch import Block, Gradients
 
 _FLOATS = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
-# What leads from a parameter to what an operation saves of it, autocast's copies included.
-_VIEWS = {f"{name}Backward0" for name in (
-    "ToCopy", "T", "View", "Transpose", "Permute", "Unsqueeze", "Squeeze", "ReshapeAlias",
-    "UnsafeView", "Expand", "Alias", "AsStrided", "Slice", "Select", "Detach", "Split", "Unbind",
-)}  # fmt: skip
 Encoder = Callable[[Tensor, Bound, int | None], Payload]
 
 
@@ -103,14 +106,15 @@ class CompressedActivations:
         smallest: int = 1024,
         seed: int = 0,
     ) -> None:
-        if not 0 <= fraction < 1:
-            raise ActivationError(f"fraction: expected 0 or more and less than 1, got {fraction!r}")
-        if bits not in BITS:
-            raise ActivationError(f"bits: expected one of {BITS}, got {bits!r}")
-        if every < 1 or smallest < 1:
-            raise ActivationError(
-                f"every, smallest: expected 1 or more, got {every!r}, {smallest!r}"
-            )
+        check_module(module)
+        check_fraction(fraction)
+        check_bound(bound)
+        check_blocks(blocks)
+        check_encoder(encoder)
+        check_bits(bits)
+        for name, value in (("every", every), ("smallest", smallest)):
+            check_count(name, value)
+        check_count("seed", seed, -(2**63))
         self.module, self.encoder = module, encoder
         self.every, self.smallest, self.seed = every, smallest, seed
         self.bits, self.is_compiled = bits, is_compiled(module)
@@ -120,14 +124,14 @@ class CompressedActivations:
         self.step = 0
         self.is_watching = self.is_asked = False
         limit = parse_budget(budget, device_of(module))
+        found = find_blocks(module, blocks)
         self.control = (
-            Control(limit, self.bounds, find_blocks(module, blocks), self.ledger,
-                    device_of(module))
+            Control(limit, self.bounds, found, self.ledger, device_of(module))
             if limit is not None else None
         )  # fmt: skip
-        self._names: dict[int, str] = {}
-        self._held: set[int] = set()
+        self._held = Held(module)
         self._table: dict[tuple[Any, ...], tuple[StorageWeakRef, dict[str, weakref.ref[Box]]]] = {}
+        self._alive: weakref.WeakSet[Box] = weakref.WeakSet()
         self._gradients = Gradients()
         self._local = threading.local()
 
@@ -135,8 +139,11 @@ class CompressedActivations:
         with self.ledger.lock:
             if self.control is not None:
                 self.control.between_steps(self.is_watching)
+            if not self.ledger.waiting:
+                self._gradients.forget()
             self.ledger.begin()
-            self._refresh()
+            self._held.refresh()
+            self._table = {key: it for key, it in self._table.items() if not is_gone(it[0])}
             first, due = self.step < self.every, self.step % self.every == 0
             self.is_watching = self.is_asked or first or due
             self.step += 1
@@ -157,6 +164,8 @@ class CompressedActivations:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
+        if not self._stack:
+            raise ActivationError("left without having been entered: use it in a with statement")
         self._stack.pop().close()
         if isinstance(error, RuntimeError) and "saved tensor hooks" in str(error):
             raise ActivationError(_NO_TRANSFORMS) from error
@@ -173,14 +182,6 @@ class CompressedActivations:
         stack: list[ExitStack] = self._local.stack
         return stack
 
-    def _refresh(self) -> None:
-        """Storages change hands: ``.to()``, sharding, tensors that are gone."""
-        named = list(self.module.named_parameters())
-        self._names = {id(p): name.removesuffix(".weight") for name, p in named}
-        held = chain((p for _, p in named), self.module.buffers())
-        self._held = {t.untyped_storage()._cdata for t in held if t.layout is torch.strided}
-        self._table = {key: it for key, it in self._table.items() if not is_gone(it[0])}
-
     def pack(self, tensor: Tensor, block: Block) -> Box:
         """Called by autograd for every tensor that it saves."""
         with torch.no_grad(), self.ledger.lock:
@@ -190,10 +191,12 @@ class CompressedActivations:
 
     def _packed(self, tensor: Tensor, block: Block) -> tuple[Need, Box]:
         call = block.call
-        if self._is_parameter(tensor):
-            counted = tensor.untyped_storage()._cdata not in self._held
-            return Need.SHAPE, self._kept(tensor, "parameters", Need.EXACT) if counted else Box(
-                tensor, Kept(tensor.detach(), 0), None)  # fmt: skip
+        if tensor.layout is not torch.strided:
+            return Need.EXACT, Box(tensor, Kept(tensor.detach(), 0), None)
+        if self._held.made(tensor):
+            if self._held.owns(tensor):
+                return Need.SHAPE, Box(tensor, Kept(tensor.detach(), 0), None)
+            return Need.SHAPE, self._kept(tensor, "parameters", Need.EXACT)
         need = need_of(call, tensor)
         if call is NOWHERE and need is not Need.INTEGER and in_checkpoint(sys._getframe(2)):
             need = Need.EXACT
@@ -227,26 +230,15 @@ class CompressedActivations:
                     self.exchange(signs, nonzero.bits(values))
             box.readers.clear()
 
-    def _is_parameter(self, tensor: Tensor) -> bool:
-        if tensor.layout is not torch.strided:
-            return False
-        if tensor.untyped_storage()._cdata in self._held:
-            return True
-        node: Any = tensor.grad_fn
-        while node is not None and node.name() in _VIEWS:
-            node = node.next_functions[0][0]
-        variable = getattr(node, "variable", None)
-        return variable is not None and variable.untyped_storage()._cdata in self._held
-
     def _place(self, call: Call, block: Block) -> str:
         # Blocks that are computed again save nothing: counted over all, names would move on.
-        where = self._names.get(id(call.weight)) or self._running or ""
+        where = self._held.name_of(call.weight) or self._running or ""
         name = f"{call.name or 'other'} {where}".strip()
         number = block.counts[name] = block.counts.get(name, 0) + 1
         return name if number == 1 else f"{name} #{number}"
 
     def _is_coded(self, tensor: Tensor, need: Need) -> bool:
-        if tensor.layout is not torch.strided or tensor.numel() < self.smallest:
+        if tensor.numel() < self.smallest or tensor.is_neg() or tensor.is_conj():
             return False
         if boxes.own_bytes(tensor) > tensor.untyped_storage().nbytes():  # windows that overlap
             return False
@@ -256,16 +248,14 @@ class CompressedActivations:
 
     def _kept(self, tensor: Tensor, place: str, need: Need) -> Box:
         """The tensor itself; of a small part of a large storage a copy."""
-        if tensor.layout is not torch.strided:
-            return Box(tensor, Kept(tensor.detach(), 0), None)
         entry = self.ledger.save(tensor, place, "exact", self._running)
         own = boxes.own_bytes(tensor)
         if not entry.held:
             self._make_room(min(own, entry.nbytes))
         box = Box(tensor, Kept(tensor.detach(), entry.nbytes), self._released)
-        box.entry, box.site = entry, place
+        box.entry, box.site, box.number = entry, place, self.ledger.number
         if entry.nbytes > 2 * own and not entry.held:
-            box.payload = Kept(tensor.detach().clone(), own)
+            box.payload = Kept(boxes.compact(tensor), own)
             self.ledger.add(own, place)
         else:
             self.ledger.hold(entry, place)
@@ -281,7 +271,7 @@ class CompressedActivations:
     def _released(self, box: Box) -> None:
         with self.ledger.lock:
             held = isinstance(box.payload, Kept) and box.payload.nbytes == box.entry.nbytes
-            self.ledger.drop(box.entry, held, 0 if held else box.payload.nbytes)
+            self.ledger.drop(box.entry, held, 0 if held else box.payload.nbytes, box.number)
 
     @property
     def _running(self) -> str | None:
@@ -300,15 +290,15 @@ class CompressedActivations:
 
     def _make_room(self, nbytes: int) -> None:
         if self.control is not None:
-            references = (ref for _, known in self._table.values() for ref in known.values())
-            alive = (box for ref in references if (box := ref()) is not None)
-            self.control.make_room(nbytes, alive, self.exchange, self.encoder)
+            self.control.make_room(nbytes, self._alive, self.exchange, self.encoder)
 
     def _boxed(self, tensor: Tensor, payload: Payload, place: str, kind: str) -> Box:
         self._make_room(payload.nbytes)
         box = Box(tensor, payload, self._released)
         box.entry, box.site = self.ledger.save(tensor, place, kind, self._running), place
+        box.number = self.ledger.number
         self.ledger.add(payload.nbytes, place)
+        self._alive.add(box)
         return box
 
     def _coded(self, tensor: Tensor, need: Need, place: str, call: Call, block: Block) -> Box:
@@ -348,10 +338,17 @@ class CompressedActivations:
         bound, dither = self.bounds.choose(site, call, tensor)
         if known is not None and _serves(known.payload, bound):
             return known
+        if known is not None and known.readers and dither is None:
+            dither = self.bounds.dither(site)  # which tells zeros from what is not
         payload = self.encoder(tensor, bound, dither)
         if known is not None:
+            if not getattr(payload, "keeps_zeros", False):
+                self._tell_readers(known, tensor)
+            self._make_room(payload.nbytes - known.payload.nbytes)
             self.exchange(known, payload)
             return known
+        if payload.nbytes >= boxes.own_bytes(tensor):  # as noise without a bound
+            return self._kept(tensor, place, need)
         return self._remember(
             tensor, self._boxed(tensor, payload, place, site.need.value), "values"
         )
@@ -374,7 +371,9 @@ class CompressedActivations:
         return {"step": self.step, "sites": self.bounds.state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Goes on from stored statistics."""
+        """Goes on from stored statistics; an ActivationError where it is not they."""
+        if not {"step", "sites"} <= set(state):
+            raise ActivationError(f"state: expected step and sites, got {sorted(state)}")
         self.step = state["step"]
         self.bounds.load(state["sites"])
 
@@ -388,7 +387,7 @@ _NO_TRANSFORMS = (
 def _pack_integers(tensor: Tensor, call: Call) -> Payload:
     is_plain = tensor.dtype is torch.int64 and tensor.is_contiguous()
     if is_plain and "max_pool2d" in call.name:
-        places = places_of(tensor, call.args[0].shape[-1])
+        places = places_of(tensor, call.argument(0, "input").shape[-1])
         if places is not None:
             return places
     return boxes.integers_of(tensor)

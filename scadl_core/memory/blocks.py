@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from time import perf_counter
 from typing import Any
 
@@ -30,7 +31,7 @@ def find_blocks(module: nn.Module, names: Sequence[str]) -> dict[str, nn.Module]
     Raises:
         ActivationError: There is no such module.
     """
-    known = dict(module.named_modules())
+    known = {name: it for name, it in module.named_modules() if name}
     for name in names:
         if name not in known:
             raise ActivationError(f"blocks: there is no module {name!r}{nearest(name, known)}")
@@ -67,7 +68,6 @@ class Blocks:
 
     Attributes:
         known: Seconds and input bytes of each.
-        running: The block that is at work.
         recompute: Names of those to be computed again.
         raw: Bytes that each saves uncompressed.
     """
@@ -75,49 +75,72 @@ class Blocks:
     def __init__(self, modules: dict[str, nn.Module], ledger: Ledger) -> None:
         self.modules, self.ledger = modules, ledger
         self.known: dict[str, Recomputable] = {}
-        self.running: str | None = None
+        self._local = threading.local()
+        self._watchers = 0
+        self._had: dict[str, Any] = {}
         self.recompute: frozenset[str] = frozenset()
         self.raw: dict[str, int] = {}
         self._transient = 0
 
+    @property
+    def running(self) -> str | None:
+        """The block that is at work in this thread."""
+        return getattr(self._local, "running", None)
+
     @contextmanager
     def watched(self) -> Iterator[None]:
-        """Replaces the blocks' forward methods for a while."""
-        with ExitStack() as stack:
-            for name, module in self.modules.items():
-                had = module.__dict__.get("forward")
-                module.forward = self._around(name, module.forward)
-                stack.callback(_give_back, module, had)
+        """Replaces the blocks' forward methods for a while, once for all threads."""
+        with self.ledger.lock:
+            self._watchers += 1
+            if self._watchers == 1:
+                self._had = {name: it.__dict__.get("forward") for name, it in self.modules.items()}
+                for name, module in self.modules.items():
+                    module.forward = self._around(name, module.forward)
+        try:
             yield
+        finally:
+            with self.ledger.lock:
+                self._watchers -= 1
+                if self._watchers == 0:
+                    for name, module in self.modules.items():
+                        _give_back(module, self._had[name])
 
     def release(self) -> None:
         """What was computed again is gone."""
         self.ledger.add(-self._transient, "")
         self._transient = 0
 
-    def _around(self, name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
-        def again(*args: Any, **kwargs: Any) -> Any:
-            if is_first[0]:
-                is_first[0] = False
-                return forward(*args, **kwargs)
+    def _twice(self, name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
+        """A forward pass that may come a second time, from the same buffers as the first."""
+        changed: list[tuple[Tensor, Tensor]] | None = None
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            nonlocal changed
+            if changed is None:
+                buffers = [(it, it.clone()) for it in self.modules[name].buffers()]
+                output = forward(*args, **kwargs)
+                # Batch normalisation does not count what it changes as a new version.
+                changed = [(it, value) for it, value in buffers if not torch.equal(it, value)]
+                return output
             self.release()
             self._transient = self.raw.get(name, 0)
             self.ledger.add(self._transient, "")
-            with _counting_once(self.modules[name]):
+            with _as_before(changed):
                 return forward(*args, **kwargs)
 
-        is_first = [True]
+        return run
 
+    def _around(self, name: str, forward: Callable[..., Any]) -> Callable[..., Any]:
         def run(*args: Any, **kwargs: Any) -> Any:
-            outer, self.running = self.running, name
+            outer, self._local.running = self.running, name
             began, coded = perf_counter(), self.ledger.seconds
             try:
                 if name not in self.recompute:
                     return forward(*args, **kwargs)
-                is_first[0] = True
+                again = self._twice(name, forward)
                 return checkpoint(again, *args, use_reentrant=False, **kwargs)
             finally:
-                self.running = outer
+                self._local.running = outer
                 if name not in self.recompute:
                     leaves = [t for t in tree_leaves((args, kwargs)) if isinstance(t, Tensor)]
                     seconds = perf_counter() - began - (self.ledger.seconds - coded)
@@ -130,16 +153,24 @@ class Blocks:
 
 
 @contextmanager
-def _counting_once(block: nn.Module) -> Iterator[None]:
-    """Running statistics of a batch that was seen before stay as they are."""
-    norms = [it for it in block.modules() if isinstance(it, _BatchNorm)]
-    before = [(buffer, buffer.clone()) for norm in norms for buffer in norm.buffers()]
+def _as_before(before: Sequence[tuple[Tensor, Tensor]]) -> Iterator[None]:
+    """Buffers are for a while what they were; what a batch has changed in them stays, once.
+
+    Args:
+        before: Buffers, and their values then.
+    """
+    after = [(buffer, buffer.clone()) for buffer, _ in before]
     try:
+        _copy(before)
         yield
     finally:  # the checkpoint leaves early, by an exception, when it has all it needs
-        with torch.no_grad():
-            for buffer, value in before:
-                buffer.copy_(value)
+        _copy(after)
+
+
+@torch.no_grad()
+def _copy(values: Sequence[tuple[Tensor, Tensor]]) -> None:
+    for buffer, value in values:
+        buffer.copy_(value)
 
 
 def _give_back(module: nn.Module, had: Any) -> None:

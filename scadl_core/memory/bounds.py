@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from scadl_core.compress import Absolute, Bound, PointwiseRelative, Relative
-from scadl_core.memory.operations import Call, Need
+from scadl_core.memory.operations import Call, Need, ceiling
 from scadl_core.memory.sites import NOISIEST, Site
 
 
@@ -46,7 +46,9 @@ class Bounds:
             eps = _absolute(self.fixed, tensor)
             bound = self.fixed if eps is None else Absolute(eps)
         else:
-            eps = site.own = self._adaptive(site, call) or 0.0
+            eps = self._adaptive(site, call) or 0.0
+            allowed = self.fraction * site.loosened * self.pressure
+            eps = site.own = min(eps, ceiling(call, tensor, allowed)) if eps else 0.0
             if site.need is Need.VALUE and call.operation.curvature is None and self.fraction:
                 bound, eps = PointwiseRelative(self.fraction), None
             else:
@@ -57,7 +59,11 @@ class Bounds:
         site.eps = bound.eps if isinstance(bound, Absolute) else 0.0
         if eps is None or not site.is_loose(eps):
             return bound, None
-        return bound, zlib.crc32(f"{self.seed} {self.step} {site.name}".encode())
+        return bound, self.dither(site)
+
+    def dither(self, site: Site) -> int:
+        """The seed of the dither at a place in this step."""
+        return zlib.crc32(f"{self.seed} {self.step} {site.name}".encode())
 
     def _adaptive(self, site: Site, call: Call) -> float | None:
         eps = site.bound(call, self.fraction) if self.fraction else 0.0

@@ -40,17 +40,18 @@ class Box:
     """
 
     __slots__ = ("__weakref__", "_device", "_dtype", "_probe", "_released", "_shape", "_version",
-                 "entry", "payload", "readers", "site")  # fmt: skip
+                 "entry", "number", "payload", "readers", "site")  # fmt: skip
 
     def __init__(
         self, tensor: Tensor, payload: Payload, released: Callable[[Box], None] | None
     ) -> None:
+        self.payload, self._released = payload, released
         self._probe, self._version = _version_probe(tensor), tensor._version
         self._shape, self._dtype, self._device = tensor.shape, tensor.dtype, tensor.device
-        self.payload, self._released = payload, released
         self.readers: list[tuple[weakref.ref[Box], Nonzero]] = []
         self.entry: Any = None
         self.site: Any = None
+        self.number = 0
 
     def restore(self) -> Tensor:
         """The tensor; may be asked for any number of times.
@@ -79,8 +80,12 @@ class Box:
 
 
 def _version_probe(tensor: Tensor) -> Tensor:
-    """An empty tensor that counts the changes of another without holding its memory."""
+    """An empty tensor that counts the changes of another without holding its memory; a sparse one
+    is held anyway.
+    """
     probe = tensor.detach()
+    if tensor.layout is not torch.strided:
+        return probe
     probe.data = torch.empty(0, dtype=tensor.dtype, device=tensor.device)
     return probe
 
@@ -212,7 +217,9 @@ class Bits:
         out = self.form.empty()
         flat = _flat(out)
         bits = _unpack_bits(self.packed, flat.numel(), flat.device)
-        flat.copy_(bits if self.one == 1 else bits * self.one)
+        flat.copy_(bits)
+        if self.one != 1:
+            flat.mul_(self.one)  # in the tensor's own precision
         return out
 
 
@@ -315,6 +322,13 @@ def mask_of(tensor: Tensor) -> Bits | None:
     largest, is_one = float(tensor.max()), tensor != 0
     is_mask = largest != 0 and bool((~is_one | (tensor == largest)).all())
     return bits_of(tensor, is_one, largest) if is_mask else None
+
+
+def compact(tensor: Tensor) -> Tensor:
+    """A copy of the elements that a tensor has in memory, a repeated one once."""
+    repeats = zip(tensor.shape, tensor.stride(), strict=True)
+    once = tuple(slice(0, 1 if not stride else size) for size, stride in repeats)
+    return tensor.detach()[once].clone().expand(tensor.shape)
 
 
 def own_bytes(tensor: Tensor) -> int:

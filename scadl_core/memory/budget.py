@@ -40,9 +40,10 @@ def parse_budget(budget: str | float | None, device: torch.device) -> int | None
             f"budget: expected bytes such as 6GiB, or a share of the device's memory such as 0.25, "
             f"got {budget!r}"
         )
-    if not unit and value < 1:
-        return int(value * device_bytes(device))
-    return int(value * _UNITS.get(unit, 1))
+    found_bytes = int(value * (_UNITS.get(unit, 1) if unit or value >= 1 else device_bytes(device)))
+    if found_bytes < 1:
+        raise ActivationError(f"budget: expected a byte or more, got {budget!r}")
+    return found_bytes
 
 
 def device_of(module: nn.Module) -> torch.device:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 import zlib
 from collections.abc import Callable, Iterable
 
@@ -47,10 +48,14 @@ class Control:
         self.leaders: dict[str, str] = {}
         self._items: dict[str, Item] = {}
         self._was_squeezed = False
+        self._deepest, self._grows, self._limit = 1, False, budget
+        self._unmet, self._has_warned = 0, False
 
     def keeps(self, place: str) -> bool:
-        """Whether the plan is to keep what is saved at a place as it is."""
-        return self.leaders.get(place) in self.plan.keep
+        """Whether the plan is to keep what is saved at a place as it is; not before it is known
+        how many forward passes come before their backward passes.
+        """
+        return self.leaders.get(place) in self.plan.keep and not self._grows
 
     def moves(self, place: str) -> bool:
         """Whether the plan is to move what is saved at a place to the host."""
@@ -63,8 +68,14 @@ class Control:
         """
         self.blocks.release()
         self.mover.begin()
+        self._warn()
         self.bounds.pressure, self._steps = 1.0, self._steps + 1
-        if replan or self._was_squeezed:
+        depth = 1 + len(self.ledger.waiting)
+        self._grows = depth > self._deepest
+        self._deepest = max(depth, self._deepest)
+        # Forward passes still to come before any backward pass want as much.
+        self._limit = min(self.budget, self.ledger.live + self.budget // self._deepest)
+        if replan or self._was_squeezed or self._grows:
             self._learn()
             if self._steps > 2:
                 self._replan()
@@ -83,7 +94,8 @@ class Control:
 
     def _replan(self) -> None:
         known = self.blocks.known.values()
-        self.plan = make_plan(list(self._items.values()), known, self.budget, self.bounds.fraction)
+        share = self.budget // self._deepest
+        self.plan = make_plan(list(self._items.values()), known, share, self.bounds.fraction)
         self.blocks.recompute, self._was_squeezed = self.plan.recompute, False
         for place, site in self.bounds.sites.items():
             site.loosened = self.plan.loosened.get(self.leaders.get(place, ""), 1.0)
@@ -108,8 +120,8 @@ class Control:
     def make_room(
         self, nbytes: int, alive: Iterable[Box], exchange: Exchange, encoder: Encoder
     ) -> None:
-        """While there would be more than the budget, codes values again, two bits shorter, the
-        largest first; what cannot get shorter stays.
+        """While there would be more than this step's part of the budget, codes values again, two
+        bits shorter, the largest first; what cannot get shorter stays.
 
         Args:
             nbytes: What shall be kept besides.
@@ -117,12 +129,12 @@ class Control:
             exchange: Puts another payload into a box.
             encoder: Keeps values within a bound.
         """
-        if self.ledger.live + nbytes <= self.budget:
+        if self.ledger.live + nbytes <= self._limit:
             return
         self._was_squeezed = True
         self.bounds.pressure = min(4 * self.bounds.pressure, LOOSEST)
         left = [box for box in alive if isinstance(box.payload, Coded)]
-        while left and self.ledger.live + nbytes > self.budget:
+        while left and self.ledger.live + nbytes > self._limit:
             box = max(left, key=_nbytes)
             values, before = box.payload.restore(), box.payload.nbytes
             scale = float(values.float().std(correction=0))
@@ -136,6 +148,17 @@ class Control:
                 exchange(box, payload)
             if payload.nbytes > 0.97 * before or eps > NOISIEST * scale:
                 left.remove(box)
+        self._unmet = max(self._unmet, self.ledger.live + nbytes)
+
+    def _warn(self) -> None:
+        if self._unmet > self.budget and not self._has_warned:
+            self._has_warned = True
+            warnings.warn(
+                f"budget: {self.budget} bytes are too few: {self._unmet} were held with all "
+                "bounds at their loosest; give at least so many, a smaller batch, or blocks that "
+                "may be computed again",
+                stacklevel=4,
+            )
 
 
 def _nbytes(box: Box) -> int:

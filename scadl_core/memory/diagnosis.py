@@ -44,9 +44,11 @@ def gradient_errors(
     module = compressed.module
     exact = _gradients(compressed, forward)
     compressed.is_asked = True
-    with compressed:
-        ours = _gradients(compressed, forward)
-    compressed.is_asked = False
+    try:
+        with compressed:
+            ours = _gradients(compressed, forward)
+    finally:
+        compressed.is_asked = False
     squares: dict[str, float] = {}
     for site in compressed.sites.values():
         name = site.name.partition(" ")[2].partition(" #")[0]
@@ -70,12 +72,13 @@ def _gradients(
     buffers = [(buffer, buffer.clone()) for buffer in module.buffers()]
     for parameter in module.parameters():
         parameter.grad = None
-    with torch.random.fork_rng():
-        forward().backward()  # type: ignore[no-untyped-call]
-    found = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
-    for name, parameter in module.named_parameters():
-        parameter.grad = before[name]
-    with torch.no_grad():
-        for buffer, value in buffers:
-            buffer.copy_(value)
-    return found
+    try:
+        with torch.random.fork_rng():
+            forward().backward()  # type: ignore[no-untyped-call]
+        return {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
+    finally:
+        for name, parameter in module.named_parameters():
+            parameter.grad = before[name]
+        with torch.no_grad():
+            for buffer, value in buffers:
+                buffer.copy_(value)

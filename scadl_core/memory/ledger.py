@@ -5,6 +5,7 @@ most, and where.
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -76,19 +77,23 @@ class Ledger:
         peak_raw: The largest ``live_raw`` of this step.
         lines: Sums of this step by place.
         seconds: In the codec in this step, both ways.
+        number: Of the step.
+        waiting: Boxes held, by the number of the step that saved them.
     """
 
     def __init__(self) -> None:
         self.live = self.live_raw = self.peak = self.peak_raw = 0
         self.seconds = 0.0
         self.lines: dict[str, Line] = {}
+        self.number = 0
+        self.waiting: Counter[int] = Counter()
         self._storages: dict[int, Storage] = {}
         self.lock = threading.RLock()
 
     def begin(self) -> None:
         """Begins a step: peaks and lines start anew, what is alive stays."""
         self.peak, self.peak_raw, self.seconds = self.live, self.live_raw, 0.0
-        self.lines = {}
+        self.lines, self.number = {}, self.number + 1
 
     def save(self, tensor: Tensor, place: str, kind: str, block: str | None = None) -> Storage:
         """Counts a saved tensor's storage, once however often it is saved."""
@@ -102,6 +107,7 @@ class Ledger:
             line.raw += entry.nbytes
             self.peak_raw = max(self.peak_raw, self.live_raw)
         entry.boxes += 1
+        self.waiting[self.number] += 1
         line.leader = entry.leader
         return entry
 
@@ -118,9 +124,12 @@ class Ledger:
         if entry.held == 1:
             self.add(entry.nbytes, place)
 
-    def drop(self, entry: Storage, held: bool, nbytes: int) -> None:
-        """Takes back what a box held that autograd has let go."""
+    def drop(self, entry: Storage, held: bool, nbytes: int, number: int) -> None:
+        """Takes back what a box of some step held that autograd has let go."""
         entry.boxes -= 1
+        self.waiting[number] -= 1
+        if not self.waiting[number]:
+            del self.waiting[number]
         if held:
             entry.held -= 1
             self.live -= entry.nbytes * (entry.held == 0)

@@ -84,7 +84,8 @@ class Lineage:
         return self._parts[key][1] if key in self._parts else []
 
     def _joined(self, call: Call, total: Tensor) -> Iterator[Part]:
-        pieces, axis = call.argument(0, "tensors"), call.argument(1, "dim", 0)
+        pieces, axis = call.argument(0, "tensors"), call.argument(1, "dim")
+        axis = call.kwargs.get("axis", 0) if axis is None else axis  # as NumPy has it
         if all(isinstance(it, Tensor) and it.ndim == total.ndim for it in pieces):
             axis %= total.ndim
             for begin, end, key in _runs(pieces, axis):
@@ -94,7 +95,11 @@ class Lineage:
     def _enlarged(self, call: Call, wide: Tensor) -> Iterator[Part]:
         small = call.argument(0, "input")
         steps = [b // a if b % a == 0 else 0 for a, b in zip(small.shape, wide.shape, strict=True)]
-        if call.argument(3, "mode", "nearest") == "nearest" and all(steps):
+        # A factor of 2.04 that makes 20 of 10 repeats other elements than one of 2.
+        given = call.argument(2, "scale_factor")
+        factors = given if isinstance(given, tuple | list) else [given] * (small.ndim - 2)
+        is_whole = given is None or [float(f) for f in factors] == [float(s) for s in steps[2:]]
+        if call.argument(3, "mode", "nearest") == "nearest" and all(steps) and is_whole:
             index = tuple(slice(None, None, step) for step in steps)
             yield from (part.inside(index) for part in self._in(key_of(small)))
 

@@ -116,7 +116,7 @@ def _fan(call: Call, saved: Tensor, output: Tensor) -> float:
     """
     weight = call.weight
     if weight is None or weight.ndim <= 2:
-        return float(call.args[0].shape[-1])
+        return float(call.argument(0, "input").shape[-1])
     spatial = weight.ndim - 2
     kernel = weight.shape[2:]
     if call.name.startswith("conv_transpose"):

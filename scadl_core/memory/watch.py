@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -50,20 +51,29 @@ class Gradients:
                 continue
             if not (partner.requires_grad and output.requires_grad):
                 continue
-            meeting = self._meetings.get(id(partner)) or Meeting(self._meetings, partner)
+            meeting = self._meetings.get(id(partner))
+            if meeting is None or meeting.partner() is not partner:
+                meeting = Meeting(self._meetings, partner)
             output.register_hook(Report(meeting, site, energy))
             if site.need is Need.NORM and (passed := passing(call, tensor)) is not None:
                 if site.name in self._passing:
                     self._passing[site.name].remove()
-                if call.args[0].requires_grad:
-                    self._passing[site.name] = Passing(site, passed, partner, call.args[0])
+                source = call.argument(0, "input")
+                if source.requires_grad:
+                    self._passing[site.name] = Passing(site, passed, partner, source)
+
+    def forget(self) -> None:
+        """Graphs are gone whose backward pass never came, or never reached a parameter."""
+        for meeting in self._meetings.values():
+            meeting.handle.remove()
+        self._meetings.clear()
 
 
 class Meeting:
     """Where the errors' energy and the gradient that they go into come together."""
 
     def __init__(self, meetings: dict[int, Meeting], partner: Tensor) -> None:
-        self.meetings, self.key = meetings, id(partner)
+        self.meetings, self.key, self.partner = meetings, id(partner), weakref.ref(partner)
         self.units: list[tuple[Site, float]] = []
         self.handle = partner.register_hook(self)  # type: ignore[no-untyped-call]
         meetings[self.key] = self
@@ -71,7 +81,8 @@ class Meeting:
     def __call__(self, grad: Tensor) -> None:
         """Called by autograd with the gradient, after those of all outputs that it follows from."""
         self.handle.remove()
-        self.meetings.pop(self.key, None)
+        if self.meetings.get(self.key) is self:
+            self.meetings.pop(self.key)
         norm = math.sqrt(squares(grad.detach()))
         total = sum(unit for _, unit in self.units)
         for site, unit in self.units:

@@ -166,7 +166,7 @@ class Averages:
         decay: float,
     ) -> None:
         """Takes in the statistics of a step; those that are not finite, or of no sample, are
-        refused and counted, without asking the device.
+        refused and counted, without waiting for a device.
 
         Args:
             layer: Whose.
@@ -174,15 +174,24 @@ class Averages:
             scales: What each sum is multiplied by.
             decay: Of the average.
         """
-        new = {name: value.mul_(scales[name]) for name, value in sums.items()}
-        traces = [value.diagonal(dim1=-2, dim2=-1).sum() for value in new.values()]
+        traces = [v.diagonal(dim1=-2, dim2=-1).sum() * scales[n] for n, v in sums.items()]
         good = torch.stack(traces).isfinite().all()
-        for name, value in new.items():
+        weight, refused = self.weight[layer.name], self.refused[layer.name]
+        if is_free_to_ask(good):  # and then fewer passes over the factors will do
+            if not bool(good):
+                refused += 1
+                return
+            for name, value in sums.items():
+                share = (1 - decay) * float(scales[name])
+                self.bank.view(layer, name).mul_(decay).add_(value, alpha=share)
+            weight.mul_(decay).add_(1 - decay)
+            return
+        for name, value in sums.items():
             average = self.bank.view(layer, name)
+            value.mul_(scales[name])
             average.lerp_(torch.where(good, value, average, out=value), 1 - decay)
-        weight = self.weight[layer.name]
         weight.copy_(torch.where(good, weight * decay + (1 - decay), weight))
-        self.refused[layer.name] += ~good
+        refused += ~good
 
     def mean_diagonal(self, layer: Layer, name: str) -> Tensor:
         """The mean of the diagonal of :meth:`mean`, (groups,)."""
@@ -202,3 +211,8 @@ def shape_order(layer: Layer) -> tuple[int, ...]:
     """Brings layers of equal shape together."""
     side, other = layer.gradient_side, layer.input_side
     return (side.size, side.groups, *((other.size, other.groups) if other else (0, 0)))
+
+
+def is_free_to_ask(flag: Tensor) -> bool:
+    """Whether its value can be had without waiting for a device."""
+    return flag.is_cpu

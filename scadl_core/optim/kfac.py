@@ -21,7 +21,7 @@ from torch.optim import SGD, Optimizer
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError
 from scadl_core.optim.capture import Capture
-from scadl_core.optim.curvature import LADDER, Curvature, make_groups
+from scadl_core.optim.curvature import Curvature, make_groups
 from scadl_core.optim.exchange import Exchange
 from scadl_core.optim.explain import Report, explain
 from scadl_core.optim.fisher import sample_fisher
@@ -34,6 +34,7 @@ from scadl_core.optim.reduction import (
     softmax_normaliser,
     warn_of_normaliser,
 )
+from scadl_core.optim.renewal import Renewal
 from scadl_core.optim.state import load_state, save_state
 
 Schedule = float | Callable[[int], float]
@@ -119,7 +120,7 @@ class KFAC(Optimizer):
         _check_choice("fisher", fisher, ("empirical", "sampled"))
         self.damping, self.decay, self.kl_clip = damping, decay, kl_clip
         self.factor_period, self.inverse_period = factor_period, inverse_period
-        self.refresh_above, self.burn_in = refresh_above, burn_in
+        self.burn_in = burn_in
         self.loss_reduction = check_reduction_name(loss_reduction)
         self.inverse, self.fisher, self.scaler, self.seed = inverse, fisher, scaler, seed
         self.steps, self.counters = 0, dict.fromkeys(("skipped", "retried", "kept", "refreshed"), 0)
@@ -136,12 +137,13 @@ class KFAC(Optimizer):
         covered = {id(p) for layer in layers for p in layer.parameters}
         self._others = [p for g in self.param_groups for p in g["params"] if id(p) not in covered]
         self.layers = {layer.name: layer for layer in layers}
+        self.renewal = Renewal(
+            self.groups, self.curvature, self.exchange, refresh_above, seed, self.counters
+        )
         self.capture = Capture(self.coverage, positions, self.exchange.arrived)
         self.capture.listens = fisher == "empirical"
         self.overlap(model)
         self.ready: set[str] = set()
-        self._flags: list[tuple[bool, list[str], Tensor]] = []
-        self._again: list[str] = []
         self._is_checked = fisher == "sampled"
         self._skipped_on_device: Tensor | int = 0
         self._prepare()
@@ -176,7 +178,7 @@ class KFAC(Optimizer):
         if self.capture.is_on:
             self._check_reduction()
             self._take_statistics()
-        self._refresh(damping)
+        self.renewal.step(self.steps, self.ready, self._when(), damping)
         is_finite = self._precondition(damping)
         self._inner_step(is_finite)
         self._prepare()
@@ -268,48 +270,13 @@ class KFAC(Optimizer):
             return None
         return {name: float(s) for name, s in self._scales(layer, samples, rows, 1).items()}
 
-    def _refresh(self, damping: float) -> None:
-        """Inverts what is due: by the calendar, by the residual probe, or again after a failure."""
-        due = self.pending()
-        self._again = []
-        names = [name for name in self.layers if name in self.ready]
-        period = self.period_of_inversion()
-        new = [name for name in names if name not in self.curvature.started]
-        if self.steps == self.burn_in or (self.steps % period == 0 and not self.refresh_above):
-            due = names
-        elif self.steps % period == 0 and len(new) < len(names):
-            old = [name for name in names if name not in new]
-            seed = self.seed + self.steps
-            stale = self.curvature.stale(self._owned(old), damping, self.refresh_above, seed)
-            self._flags.append((True, old, self.exchange.agree(stale, old)))
-        due = list(dict.fromkeys([*due, *new]))
-        if due:
-            failed = self.curvature.refresh(self._owned(due), damping)
-            self.exchange.share_inverses(due, self.curvature)
-            self.exchange.learn_limits(due, self.curvature, damping)
-            self.curvature.finish(due, self.groups)
-            self._flags.append((False, due, self.exchange.agree(failed, due)))
-            self.counters["refreshed"] += len(due)
-
-    def _owned(self, names: Sequence[str]) -> list[Layer]:
-        return [layer for layer in self.exchange.owned if layer.name in set(names)]
-
-    def _follow_up(self) -> list[str]:
-        """Reads what the step before has found out; asking at once would wait for the device."""
-        due, levels = [], self.curvature.levels
-        for is_probe, names, flags in self._flags:
-            for name, flag in zip(names, flags.tolist(), strict=True):
-                level = levels.pop(name, 0)
-                if is_probe or not flag:
-                    due += [name] if flag else []
-                elif level < LADDER:
-                    levels[name] = level + 1
-                    self.counters["retried"] += 1
-                    due.append(name)
-                else:
-                    self.counters["kept"] += 1
-        self._flags.clear()
-        return due
+    def _when(self) -> str:
+        """Which factors are looked at in this step."""
+        if self.steps == self.burn_in:
+            return "all"
+        if self.steps % self.period_of_inversion():
+            return "new"
+        return "probe" if self.renewal.refresh_above else "all"
 
     def _precondition(self, damping: float) -> Tensor:
         """Replaces the gradients; returns whether all were finite, on the device."""
@@ -396,16 +363,6 @@ class KFAC(Optimizer):
         self.inner.load_state_dict(rest)
         self._share()
         self._prepare()
-
-    def pending(self) -> list[str]:
-        """Layers to be inverted at the next step, from what the last one found."""
-        self._again = list(dict.fromkeys([*self._again, *self._follow_up()]))
-        return list(self._again)
-
-    def resume(self, ready: Sequence[str], due: Sequence[str]) -> None:
-        """Takes over what :meth:`pending` and ``ready`` were."""
-        self.ready, self._again = set(ready), list(due)
-        self._flags.clear()
 
     def period_of_inversion(self) -> int:
         """Steps between inversions, at present."""

@@ -22,7 +22,7 @@ def save_state(optimizer: KFAC) -> dict[str, Any]:
     Args:
         optimizer: Between two steps.
     """
-    due = optimizer.pending()
+    due = optimizer.renewal.pending()
     layers = {}
     for name, layer in optimizer.layers.items():
         owner = optimizer.exchange.placement.owners[name]
@@ -101,9 +101,10 @@ def load_state(optimizer: KFAC, state: Any) -> None:
         found = state["moments"].get(group.layers[0].name)
         if found and optimizer.exchange.works(group):
             group.moments = found["moments"].to(group.layers[0].device)
-    optimizer.steps, optimizer.counters = state["steps"], dict(state["counters"])
+    optimizer.steps, optimizer.ready = state["steps"], set(state["ready"])
+    optimizer.counters.update(state["counters"])
     curvature.levels, curvature.started = dict(state["levels"]), set(state["started"])
-    optimizer.resume(state["ready"], state["due"])
+    optimizer.renewal.resume(state["due"])
 
 
 def _copy(target: Tensor, value: Tensor, layer: Layer) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from lightning import Callback, LightningModule, Trainer
 
 from scadl_core.comm import World
+from scadl_core.errors import ActivationError, ConfigError
 from scadl_core.memory import CompressedActivations
 from scadl_core.memory.ledger import Line
 from scadl_core.record.datareport import Table
@@ -23,6 +24,7 @@ class ActivationMemory(Callback):
     """Opens :class:`scadl_core.memory.CompressedActivations` around each training step's forward
     pass.
 
+    With manual optimization only the forward pass before a batch's first backward pass is in it.
     Its statistics are in the checkpoint, one set a rank, so that a resumed run goes on exactly.
 
     Args:
@@ -63,6 +65,13 @@ class ActivationMemory(Callback):
             "memory/ratio": raw / stored if stored else 1.0,
             "memory/codec_seconds": self._sums["seconds"],
         }
+
+    def try_on(self, module: LightningModule) -> None:
+        """Finds settings that a network refuses, before the run exists."""
+        try:
+            self.make(module)
+        except ActivationError as error:
+            raise ConfigError(f"memory.{error}") from error
 
     def on_fit_start(self, trainer: Trainer, module: LightningModule) -> None:
         """The network is on its device."""

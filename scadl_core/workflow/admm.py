@@ -8,6 +8,7 @@ checkpoints, stops, histories and reports are those of every run.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +27,14 @@ from scadl_core.admm.penalties import Fixed, Penalty
 from scadl_core.admm.problem import Problem
 from scadl_core.admm.rules import BlockADMM, Rule
 from scadl_core.comm import World
+from scadl_core.comm.gradients import GradientExchange
 from scadl_core.compress import Relative
-from scadl_core.errors import ConfigError
+from scadl_core.errors import ConfigError, nearest
 from scadl_core.record.plots import residuals
 from scadl_core.workflow.callbacks import sampler
 from scadl_core.workflow.cutting import TaskLoss, cut_network, with_fixed_batches
 from scadl_core.workflow.gradient import GradientSolver
+from scadl_core.workflow.local import LocalKFAC
 from scadl_core.workflow.task import Task
 
 
@@ -42,9 +45,10 @@ class AdmmSolver(GradientSolver):
         rule: What a block does in an iteration; a block-local rule trains with the configured
             optimizer and schedule.
         blocks: How many; null: one a rank, and at least two.
+        local: "kfac" puts K-FAC around the optimizer of each block.
         penalty: How rho changes.
         schedule: "overlap" or "synchronous".
-        message_bound: Relative error of what neighbours send, or null for none.
+        message_bound: Relative error of what neighbours send; null: what the ``comm`` part says.
         memory_bound: The same of the variables that are kept of each sample.
         balance_every: Iterations between two looks at how well ranks are balanced; 0: never.
         base: Arguments of :class:`GradientSolver`.
@@ -53,12 +57,22 @@ class AdmmSolver(GradientSolver):
     exchanges_gradients = False
 
     def __init__(
-        self, rule: Rule, blocks: int | None = None, penalty: Penalty | None = None,
-        schedule: str = "overlap", message_bound: float | None = None,
-        memory_bound: float | None = None, balance_every: int = 0, **base: Any,
+        self, rule: Rule, blocks: int | None = None, local: str | None = None,
+        penalty: Penalty | None = None, schedule: str = "overlap",
+        message_bound: float | None = None, memory_bound: float | None = None,
+        balance_every: int = 0, **base: Any,
     ) -> None:  # fmt: skip
         if schedule not in ("overlap", "synchronous"):
             raise ConfigError(f"solver.schedule: expected overlap or synchronous, got {schedule!r}")
+        if local is not None:
+            if local != "kfac":
+                raise ConfigError(f"solver.local={local}: no such choice{nearest(local, ['kfac'])}")
+            if not isinstance(rule, BlockADMM):
+                raise ConfigError(
+                    f"solver.local=kfac: the steps of {type(rule).__name__} are in closed form; "
+                    "choose solver.rule._target_=scadl_core.admm.rules.BlockADMM"
+                )
+            rule.precondition = LocalKFAC()
         self.world: World = base["world"]
         self.heartbeats: Path = base["folder"] / "heartbeats"
         self.training = _Training(
@@ -93,6 +107,29 @@ class AdmmSolver(GradientSolver):
             raise ConfigError(f"solver=admm: {' '.join(str(error).split())}") from error
         self.training.finish(self.world)
 
+    def adopt(self, exchange: GradientExchange) -> None:
+        """Takes over the bound of messages, where its own configuration has none.
+
+        Raises:
+            ConfigError: An exchange that knows of gradients alone.
+        """
+        if type(exchange) is GradientExchange:
+            return
+        if exchange.message_bound is None:
+            raise ConfigError(
+                "comm: with this solver ranks exchange no gradients that could be sent so; choose "
+                "comm=compressed, or comm=off"
+            )
+        setting = self.training.setting
+        if setting.message_bound is None:
+            bound = Relative(exchange.message_bound)
+            self.training.setting = replace(setting, message_bound=bound)
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """Messages between blocks, waiting, and how far copies are apart, over all ranks."""
+        return self.training.totals
+
     def draw(self, folder: Path) -> dict[str, str]:
         """Residuals, Lagrangian, penalty, and what ranks did with their time."""
         if not self.training.rows:
@@ -111,6 +148,7 @@ class _Training(Callback):
         self.setting, self.balance_every = setting, balance_every
         self.rows: list[dict[str, float]] = []
         self.times: list[dict[str, float]] = []
+        self.totals: dict[str, float] = {}
         self.heartbeat: Heartbeat | None = None
         self.engine: Engine | None = None
         self._kept: dict[str, Any] | None = None
@@ -165,14 +203,32 @@ class _Training(Callback):
         """Collects what ranks did with their time, and closes the lanes."""
         engine = self._running()
         engine.publish()
-        waited, seconds = engine.meter.wait_seconds, engine.seconds
+        meter, waited = engine.meter, engine.meter.wait_seconds
         own = {
             "waiting": waited,
-            "working": seconds - waited,
-            "sent_bytes": engine.meter.sent_bytes,
+            "working": engine.seconds - waited,
+            "sent_bytes": meter.sent_bytes,
+            "said": meter.said_bytes,
+            "plain": meter.plain_bytes,
         }
         self.times = world.gather(own)
+        self.totals = self._account(world)
         engine.close()
+
+    def _account(self, world: World) -> dict[str, float]:
+        """Of this process's part of the run, where it was resumed."""
+        sums = {name: sum(it[name] for it in self.times) for name in self.times[0]}
+        row = self.rows[-1]
+        found = {
+            "admm/iterations": row["iteration"],
+            "admm/gap": (row["primal"] / max(row["scale"], 1e-30)) ** 0.5,
+            "admm/waiting_seconds": sums["waiting"],
+            "comm/message_bytes": sums["said"],
+            "comm/message_bytes_uncompressed": sums["plain"],
+        }
+        if isinstance(self.rule, BlockADMM) and isinstance(self.rule.precondition, LocalKFAC):
+            found["admm/inversions"] = sum(world.gather(self.rule.precondition.inversions))
+        return found
 
     def state_dict(self) -> dict[str, Any]:
         """Blocks, their schedule, and the rows up to now; every rank has to ask."""

@@ -25,7 +25,8 @@ def cut_network(network: nn.Module, blocks: int) -> list[nn.Module]:
 
     Args:
         network: A Sequential, or one whose ``stages()`` gives modules of which it is the
-            composition; they may take and give tuples of tensors of shape (B, ...).
+            composition; they may take and give tuples of tensors of shape (B, ...), and what one
+            gives has the same shape in every batch.
         blocks: How many.
 
     Raises:
@@ -69,16 +70,16 @@ class TaskLoss:
         self.task = task
 
     def inputs(self, batch: Any) -> Any:
-        """What the network is called with."""
+        """What the network is called with: a tensor, or a tuple of several."""
 
-        def caught(value: Any) -> None:
-            raise _CaughtError(value)
+        def caught(*values: Any) -> None:
+            raise _CaughtError(*values)
 
         with self._instead(caught):
             try:
                 self.task.training_step(batch, 0)
             except _CaughtError as error:
-                return error.args[0]
+                return error.args if len(error.args) > 1 else error.args[0]
         raise ConfigError("solver=admm: the task's training step does not call its network")
 
     def __call__(self, output: Tensor, batch: Any) -> Tensor:
@@ -129,6 +130,7 @@ def with_fixed_batches(loader: DataLoader[Any]) -> DataLoader[Any]:
     return DataLoader(
         Drawn(drawn.samples, None),
         batch_sampler=fixed,
+        collate_fn=loader.collate_fn,
         num_workers=loader.num_workers,
         persistent_workers=loader.num_workers > 0,
     )

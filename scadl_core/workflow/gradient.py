@@ -17,6 +17,7 @@ from lightning.pytorch.strategies import DDPStrategy
 from lightning.pytorch.utilities import rank_zero_only
 
 from scadl_core.comm import World
+from scadl_core.comm.gradients import GradientExchange
 from scadl_core.errors import ConfigError, LaunchError, ScadlError
 from scadl_core.record.checkpoints import check_bound
 from scadl_core.workflow.callbacks import WholeFiles
@@ -147,6 +148,16 @@ class GradientSolver:
         """Where it trains; see :func:`placement`."""
         return placement(world, trainer, self.bucket)
 
+    def adopt(self, exchange: GradientExchange) -> None:
+        """Sends what it sends as compressed as the ``comm`` part asks for; gradients, here, are
+        its own.
+        """
+
+    @property
+    def totals(self) -> dict[str, float]:
+        """The solver's own account, for ``metrics.json``."""
+        return {}
+
     def draw(self, folder: Path) -> dict[str, str]:
         """Draws what is to be seen of the solver itself.
 
@@ -192,6 +203,10 @@ def quieten() -> None:
     )
     # The launch is ours to judge (scadl_core.comm.rank), on machines that have Slurm as well.
     warnings.filterwarnings("ignore", "The `srun` command is available on your system")
+    # Scores are sums over all ranks when they are logged.
+    warnings.filterwarnings("ignore", "It is recommended to use `self.log\\('.*sync_dist=True")
+    # A rank may have none of a small split.
+    warnings.filterwarnings("ignore", "Total length of .* but local rank has zero length")
     # Our lines are counted over the whole run, and Checkpoints sets the loader to where it was.
     warnings.filterwarnings(
         "ignore", "The number of training batches .* is smaller than the logging"

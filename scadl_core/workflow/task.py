@@ -37,9 +37,6 @@ class Task(LightningModule, ABC):
         schedule: Makes the scheduler from ``optimizer`` and ``total_steps``.
     """
 
-    # A rank may get none of the samples of a small split; every score is a sum over ranks.
-    allow_zero_length_dataloader_with_multiple_devices = True
-
     def __init__(
         self,
         network: nn.Module,
@@ -50,6 +47,8 @@ class Task(LightningModule, ABC):
         schedule: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__()
+        # A rank may get none of the samples of a small split; every score is a sum over ranks.
+        self.allow_zero_length_dataloader_with_multiple_devices = True
         self.network = network
         self.facts = facts
         self.world = world

@@ -107,7 +107,7 @@ class _Run:
             app = self.config.app
             load_weights(task, self.world.first(lambda: self.folder.load_checkpoint(warm, app)))
         loaders: Loaders = build(self.config, "loader", seed=self.config.seed, world=self.world)
-        self.memory = self.activations()
+        self.memory = self.activations(task)
         self.traffic = GradientTraffic(self.world, self.exchange())
         history = History(self.folder.history, self.world, counts_saved=self.memory is None)
         identity = {"app": self.config.app, "facts": facts, "provenance": provenance}
@@ -126,16 +126,17 @@ class _Run:
         solver.evaluate(task, loaders.evaluation(source.samples("test")))
         self.interrupts.check("after the test")
 
-        metrics = self.metrics(task, source, history)
+        metrics = self.metrics(task, source, history, solver)
         self.world.first(lambda: self.finish(task, source, metrics, provenance, solver))
         say(self.world, f"report: {self.folder.report}")
         return metrics
 
-    def activations(self) -> ActivationMemory | None:
+    def activations(self, task: Task) -> ActivationMemory | None:
         """What keeps activations compressed, if that is asked for."""
         if "_target_" not in self.config.memory:
             return None
         memory: ActivationMemory = build(self.config, "memory", world=self.world)
+        memory.try_on(task)
         return memory
 
     def exchange(self) -> GradientExchange:
@@ -155,7 +156,8 @@ class _Run:
         if getattr(optimizer, "takes_model", False) and not solver.exchanges_gradients:
             raise ConfigError(
                 f"optimizer: {type(optimizer).__name__} is made from a whole model; this solver "
-                "trains blocks by optimizers of parameters: choose optimizer=adamw, sgd or soap"
+                "trains blocks by optimizers of parameters: choose optimizer=adamw, sgd or soap; "
+                "solver.local=kfac puts K-FAC around it"
             )
 
     def provenance(self, source: Source) -> dict[str, Any]:
@@ -204,11 +206,7 @@ class _Run:
             folder=self.folder.path,
             progress_bar=on_terminal,
         )
-        if not solver.exchanges_gradients and type(self.traffic.exchange) is not GradientExchange:
-            raise ConfigError(
-                "comm: with this solver ranks exchange no gradients that could be compressed; "
-                "choose comm=off and, of solver=admm, solver.message_bound=0.004"
-            )
+        solver.adopt(self.traffic.exchange)
         return solver
 
     def loggers(self) -> list[Any]:
@@ -218,13 +216,15 @@ class _Run:
         logger = build(self.config, "logger")
         return [logger(save_dir=self.folder.path, name="", version="tensorboard")]
 
-    def metrics(self, task: Task, source: Source, history: History) -> dict[str, float]:
+    def metrics(
+        self, task: Task, source: Source, history: History, solver: GradientSolver
+    ) -> dict[str, float]:
         """All numbers of the run; what cannot be said (a class that is not there) is left out."""
         scores = {f"test/{name}": value for name, value in task.scores().items()}
         baseline = self.world.first(lambda: build(self.config, "baseline", source=source))
         totals = {**history.totals, "memory/peak_bytes": peak_bytes()}
         totals |= self.memory.totals if self.memory else {}
-        totals |= self.traffic.total()
+        totals |= self.traffic.total() | solver.totals
         totals["comm/sent_bytes"] = sum(self.world.gather(totals["comm/sent_bytes"]))
         all_of_them = {**scores, **{f"baseline/{n}": v for n, v in baseline.items()}, **totals}
         return {name: value for name, value in all_of_them.items() if math.isfinite(value)}

@@ -185,3 +185,19 @@ def test_ranks_that_cannot_meet_say_where(
         assert kind == LaunchError.__name__
         assert "2 processes could not meet at 127.0.0.1:" in message
         assert message.endswith("can be reached from the others and that the port is free")
+
+
+def test_a_collective_of_rank_0_alone_is_an_error_and_no_hang() -> None:
+    world = World()
+    for collective in (
+        lambda: world.gather(1),
+        lambda: world.gather_first(1),
+        lambda: world.broadcast(1),
+        lambda: world.any(True),
+        lambda: world.global_sum(torch.ones(1)),
+        lambda: world.first(lambda: 1),
+    ):
+        with pytest.raises(RuntimeError, match="by rank 0 alone"):
+            world.first(collective)  # type: ignore[arg-type]
+    assert world.first(lambda: World().gather(1)) == [1]  # another world is another matter
+    assert world.gather(1) == [1]

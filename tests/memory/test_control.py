@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.nn.utils import parametrizations
 
 from scadl_core.errors import ActivationError
 from scadl_core.memory import CompressedActivations, SavedBytes
@@ -133,6 +135,91 @@ def test_a_batch_computed_twice_is_counted_once() -> None:
     step(net, compressed)
     for one, other in zip(net.buffers(), plain.buffers(), strict=True):
         assert torch.equal(one, other)
+
+
+class Counting(nn.Module):
+    """What a forward pass changes, and reads."""
+
+    def __init__(self, kind: str) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        first: nn.Module = nn.Conv2d(4, 4, 3, padding=1)
+        if kind == "spectral":
+            first = parametrizations.spectral_norm(first)
+        track = kind == "instance"
+        norm = nn.InstanceNorm2d(4, affine=True, track_running_stats=track)
+        self.body = nn.Sequential(nn.Sequential(first, norm, nn.ReLU()))
+
+    def forward(self, image: Tensor) -> Tensor:
+        total: Tensor = self.body(image).square().sum()
+        return total
+
+
+@pytest.mark.parametrize("kind", ["instance", "spectral"])
+def test_what_a_block_changes_it_changes_once_and_reads_as_it_was(kind: str) -> None:
+    nets = [Counting(kind), Counting(kind)]
+    compressed = CompressedActivations(nets[1], 0, budget="1GiB", smallest=64)
+    assert compressed.control is not None
+    compressed.control.blocks.recompute = frozenset({"body.0"})
+    nets[0](IMAGE_BCHW).backward()
+    with compressed:
+        loss = nets[1](IMAGE_BCHW)
+    loss.backward()
+    for one, other in zip(*[[*net.buffers()] for net in nets], strict=True):
+        assert torch.equal(one, other)
+    for one, other in zip(*[[*net.parameters()] for net in nets], strict=True):
+        assert torch.equal(one.grad, other.grad)
+
+
+@pytest.mark.parametrize("forwards", [2, 4])
+def test_a_budget_is_met_by_several_forwards_before_a_backward(forwards: int) -> None:
+    net, budget = network(), forwards * raw_bytes() // 8
+    compressed = CompressedActivations(net, budget=budget, smallest=64, every=2)
+    for _ in range(5):
+        losses, peaks = [], []
+        for _ in range(forwards):
+            with compressed:
+                losses.append(loss_of(net))
+            peaks.append(compressed.ledger.peak)
+        torch.stack(losses).sum().backward()
+        assert max(*peaks, compressed.ledger.peak) <= budget
+        assert compressed.ledger.live == 0
+
+
+def test_a_budget_that_cannot_be_met_is_named_once() -> None:
+    net = network()
+    compressed = CompressedActivations(net, budget=1000, smallest=64)
+    step(net, compressed)
+    with pytest.warns(UserWarning, match=r"budget: 1000 bytes are too few: \d+ were held"):
+        step(net, compressed)
+    step(net, compressed)
+
+
+def test_threads_leave_no_forward_replaced() -> None:
+    net = network()
+    compressed = CompressedActivations(net, budget="1GiB", smallest=64)
+    inside, entered, left = threading.Event(), threading.Event(), threading.Event()
+
+    def first() -> None:
+        with compressed:
+            inside.set()
+            entered.wait(20)
+        left.set()
+
+    def second() -> None:
+        inside.wait(20)
+        with compressed:
+            entered.set()
+            left.wait(20)
+            assert "forward" in net["body"][0].__dict__
+
+    threads = [threading.Thread(target=it) for it in (first, second)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+    assert left.is_set()
+    assert not any("forward" in it.__dict__ for it in net.modules())
 
 
 def test_which_blocks_there_are() -> None:

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from scadl_core.comm import World
 from scadl_core.errors import ConfigError, RunError
-from scadl_core.optim import KFAC
+from scadl_core.optim import KFAC, factors
 
 Plain = Callable[..., KFAC]
 
@@ -92,7 +92,7 @@ def test_a_failing_factor_climbs_the_ladder_then_keeps_the_old_inverse(
     below = share * 10 ** (steps_needed / 2 - 0.25)
     stack[0, 0, 1] = stack[0, 1, 0] = (1 + below) * stack[0, 0, 0]
     old = optimizer.curvature.inverses.view(layer, "A").clone()
-    optimizer._again = ["0"]
+    optimizer.renewal.resume(["0"])
     run(model, optimizer, range(2, 9))
     assert optimizer.counters["retried"] == retried
     assert optimizer.counters["kept"] == kept
@@ -247,10 +247,28 @@ def test_step_asks_the_host_for_nothing_but_whether_to_skip(
     def refuse(*_: Any) -> Any:
         raise AssertionError("the step waits for the device")
 
-    optimizer._flags.clear()
+    optimizer.renewal.resume([])
+    monkeypatch.setattr(factors, "is_free_to_ask", lambda flag: False)
     for name in ("item", "tolist", "__bool__", "__float__", "__int__", "cpu"):
         monkeypatch.setattr(Tensor, name, refuse)
     optimizer.step()
+
+
+def test_averages_on_a_device_are_those_of_the_host(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for is_free in (True, False):
+        monkeypatch.setattr(factors, "is_free_to_ask", lambda flag, is_free=is_free: is_free)
+        torch.manual_seed(0)
+        model = network()
+        optimizer = KFAC(model, lr=0.1)
+        run(model, optimizer, range(2))
+        model(torch.full((4, 4), torch.nan)).sum().backward()
+        optimizer.step()
+        averages = optimizer.curvature.averages
+        found.append([*averages.bank.stacks.values(), *averages.weight.values()])
+        assert all(int(count) == 1 for count in averages.refused.values())
+    for host, device in zip(*found, strict=True):
+        torch.testing.assert_close(host, device, rtol=1e-12, atol=0)
 
 
 def test_still_preconditions_after_300_steps() -> None:

@@ -16,6 +16,7 @@ from scadl_core.record.checkpoints import read_checkpoint
 from scadl_core.workflow.cutting import FixedBatches, TaskLoss, cut_network
 
 ADMM = ("solver=admm", "solver.blocks=3")
+POWERS = ("solver.local=kfac", "memory=adaptive", "comm=compressed")
 
 
 def weights(run: Path) -> dict[str, torch.Tensor]:
@@ -32,11 +33,14 @@ def test_a_run_is_trained_reported_resumed_and_used(
     from scadl_core.workflow.callbacks import Checkpoints
     from scadl_core.workflow.interrupts import Stopped
 
-    command = ("train", "climate", *tiny, *ADMM)
+    command = ("train", "climate", *tiny, *ADMM, *POWERS)
     whole = scadl(*command, "run.dir=whole")
     assert whole.status == 0, whole.err
     metrics = json.loads(Path("whole/metrics.json").read_text())
     assert {"test/iou_mean", "baseline/iou_mean", "train/seconds"} <= metrics.keys()
+    assert 0 < 2 * metrics["comm/message_bytes"] < metrics["comm/message_bytes_uncompressed"]
+    assert 0 < metrics["memory/saved_bytes"] < metrics["memory/saved_bytes_uncompressed"]
+    assert metrics["admm/inversions"] > 0 and metrics["admm/gap"] > 0
     assert Path("whole/figures/admm.png").stat().st_size > 0
     assert "Residuals, Lagrangian" in Path("whole/report.html").read_text()
     rows = list(csv.DictReader(Path("whole/metrics.csv").read_text().splitlines()))
@@ -118,3 +122,42 @@ def test_an_optimizer_of_whole_models_is_refused(
     assert done.err.startswith(f"scadl: optimizer: {name} is made from a whole model")
     assert done.err.count("\n") == 1
     assert not Path("none").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("comm=powersgd",), "comm: with this solver ranks exchange no gradients"),
+        (("solver.local=kfak",), "solver.local=kfak: no such choice; did you mean 'kfac'?"),
+        (
+            (
+                "solver.local=kfac",
+                "solver.rule._target_=scadl_core.admm.rules.PdADMM",
+                "~solver.rule.steps",
+                "~solver.rule.safety",
+                "~solver.rule.staleness",
+            ),
+            "solver.local=kfac: the steps of PdADMM are in closed form",
+        ),
+    ],
+)
+def test_what_does_not_go_together_is_refused(
+    scadl: Callable[..., Any], tiny: tuple[str, ...], words: tuple[str, ...], said: str
+) -> None:
+    done = scadl("train", "climate", *tiny, *ADMM, *words, "run.dir=none")
+    assert done.status == 2
+    assert done.err.startswith(f"scadl: {said}")
+    assert done.err.count("\n") == 1
+    assert not Path("none").exists()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("app", ["climate", "hep", "remote_sensing", "graphs"])
+def test_all_powers_on_two_ranks(mpirun: Callable[..., Any], app: str) -> None:
+    more = ("data.sample.train_scenes=5",) if app == "remote_sensing" else ()
+    done = mpirun(2, "train", app, "debug=tiny", "trainer.accelerator=cpu", *more, "solver=admm",
+                  "run.dir=run", *POWERS)  # fmt: skip
+    assert done.status == 0, done.err
+    metrics = json.loads(Path("run/metrics.json").read_text())
+    accounts = ("memory/saved_bytes", "comm/sent_bytes", "comm/message_bytes", "admm/inversions")
+    assert all(metrics[name] > 0 for name in accounts)

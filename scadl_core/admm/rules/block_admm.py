@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -25,6 +26,7 @@ from scadl_core.admm.rules.majoriser import curvature
 from scadl_core.admm.rules.rule import Rule
 
 MakeOptimizer = Callable[[Sequence[nn.Parameter]], torch.optim.Optimizer]
+Precondition = Callable[[Block, torch.optim.Optimizer], torch.optim.Optimizer]
 
 
 def adam(parameters: Sequence[nn.Parameter]) -> torch.optim.Optimizer:
@@ -40,6 +42,8 @@ class BlockADMM(Rule):
         penalty: rho.
         steps: K, local steps an iteration.
         optimizer: Makes each block's optimizer from its parameters.
+        precondition: Puts a second-order optimizer around it, such as K-FAC, which watches the
+            block's layers; None: none.
         tau: Least majoriser, in units of rho.
         safety: The majoriser is at least this times the measured curvature of phi in x.
         every: Visits of a batch between two measurements of it (power iteration); 0: never.
@@ -55,6 +59,7 @@ class BlockADMM(Rule):
     penalty: float = 0.01
     steps: int = 1
     optimizer: MakeOptimizer = adam
+    precondition: Precondition | None = None
     tau: float = 1.0
     safety: float = 2.0
     every: int = 20
@@ -76,6 +81,8 @@ class BlockADMM(Rule):
         """Any module will do."""
         parameters = block.parameters()
         block.optimizer = self.optimizer(parameters) if parameters else None
+        if block.optimizer is not None and self.precondition is not None:
+            block.optimizer = self.precondition(block, block.optimizer)
 
     def begin(self, block: Block, visit: Visit, inputs: Tensor, outputs: Tensor) -> None:
         """All copies agree with the forward pass."""
@@ -92,6 +99,8 @@ class BlockADMM(Rule):
         v = block.variables.get(visit.batch)
         x = visit.inputs if block.is_first else v["x"]
         tau = self._majoriser(block, visit, v, x)
+        if block.optimizer is not None:  # what has watched that
+            block.optimizer.zero_grad()
         for _ in range(self.steps):
             out, phi, gradient = self._local_step(block, visit, v, x)
             if gradient is not None:
@@ -134,9 +143,11 @@ class BlockADMM(Rule):
         self, block: Block, visit: Visit, v: dict[str, Tensor], x: Tensor
     ) -> tuple[Tensor, float, Tensor | None]:
         """One step of the block's weights; the output before it, phi, and the gradient in x."""
-        x = x.detach().requires_grad_(not block.is_first)
+        if not block.is_first:  # the first one's may be a tuple
+            x = x.detach().requires_grad_()
         out = block(x)
         phi = self._objective(block, visit, v, out)
+        _show_curvature(block, out)
         parameters = block.parameters()
         gradient = None
         if not block.is_first:  # the heads' loss does not move x
@@ -151,6 +162,7 @@ class BlockADMM(Rule):
         if block.optimizer is not None:
             for parameter, slope in zip(parameters, slopes, strict=True):
                 parameter.grad = None if slope is None else slope / len(out)
+            block.facts["samples"] = float(len(out))
             block.optimizer.step()
             block.optimizer.zero_grad()
         return out.detach(), float(phi.detach()), gradient
@@ -194,3 +206,13 @@ class BlockADMM(Rule):
             "primal": primal, "dual": rho**2 * moved, "scale": scale,
             "lagrangian": block.facts["lagrangian"] + 0.5 * rho * primal,
         }  # fmt: skip
+
+
+def _show_curvature(block: Block, out: Tensor) -> None:
+    """To an optimizer that asks for it, of a block that is coupled to the next: its objective is
+    that of a Gaussian likelihood, whose Fisher matrix is rho J^T J, wherever the target is.
+    """
+    optimizer: Any = block.optimizer
+    if getattr(optimizer, "fisher", None) == "sampled":
+        weight = math.sqrt(block.penalty / 2) / len(out)
+        optimizer.sample_fisher(out, "gaussian", weight=weight)

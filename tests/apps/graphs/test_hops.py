@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from apps.graphs.csr import CSR, build
 from apps.graphs.hops import edge_weights, hops, in_files, propagate, scales
@@ -113,3 +114,19 @@ def test_spreading_comes_to_its_fixed_point() -> None:
     expected_NC = np.linalg.solve(np.eye(30) - 0.5 * matrix, 0.5 * start_NC)
     found_NC = spread(graph, scales(graph), start_NC, 0.5, 60)
     np.testing.assert_allclose(found_NC, expected_NC, atol=1e-5)
+
+
+def test_any_cut_of_a_network_of_hops_is_the_network() -> None:
+    from apps.graphs.model import SIGN, GraphAugmentedMLP, HopAttention
+    from scadl_core.workflow.cutting import cut_network
+
+    torch.manual_seed(0)
+    x_BKF = torch.randn(7, 5, 6)
+    for kind in (SIGN, GraphAugmentedMLP, HopAttention):
+        network = kind(6, 3, hops=4, width=8, depth=3).eval()
+        for blocks in (1, 2, 3):
+            hidden = x_BKF
+            for block in cut_network(network, blocks):
+                assert any(True for _ in block.parameters())
+                hidden = block(hidden)
+            torch.testing.assert_close(hidden, network(x_BKF), rtol=0, atol=0)

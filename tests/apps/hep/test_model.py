@@ -120,3 +120,14 @@ def test_every_pair_has_its_number(count: int) -> None:
 def test_what_a_network_needs(network: type, sizes: dict[str, int], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         network(**{**SIZES, **sizes})
+
+
+def test_any_cut_of_deep_sets_is_the_network() -> None:
+    from scadl_core.workflow.cutting import cut_network
+
+    network, given = make(DeepSets), tuple(inputs())
+    for blocks in (1, 2, 3, 4):
+        hidden = given
+        for block in cut_network(network, blocks):
+            hidden = block(hidden)
+        torch.testing.assert_close(hidden, network(*given), rtol=0, atol=0)
