@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 import pytest
 
 from scadl_core.bench import modules
+from scadl_core.bench.convergence import BENCHMARKS
 from scadl_core.cli import main
 from scadl_core.cli.arguments import Words, read_words, take_flags
 from scadl_core.config.apps import find_apps
@@ -153,7 +154,10 @@ def run_of_command(command: Command, pages: Path) -> Words | None:
     if "--simulate" in rest:
         kept = [it for it in kept if it.split("=")[0] not in SIMULATED]
     given = read_words("train", kept)
-    given = replace(given, overrides=[it for it in given.overrides if it != "..."])
+    named = [it.removeprefix("benchmark=") for it in given.overrides if it.startswith("benchmark=")]
+    assert set(named) <= {"NAME", *BENCHMARKS}, command
+    words = [it for it in given.overrides if it != "..." and not it.startswith("benchmark=")]
+    given = replace(given, overrides=words)
     return written_page(given, pages) if given.config_dir is not None else given
 
 

@@ -87,9 +87,10 @@ class NodeTask(Task):
 
     def heads(self, batch: Any) -> Tensor:
         """Logits of all heads of a network that has several, shape (B, H, C)."""
-        if hasattr(self.network, "heads"):
+        if hasattr(self.network, "heads") and not self.network.training:
             return self.network.heads(self._scaled(batch))
-        return self(batch)[:, None]
+        logits = self(batch)
+        return logits if logits.ndim == 3 else logits[:, None]
 
     def exportable(self) -> Exportable:
         """A graph in, what is said of its nodes out."""

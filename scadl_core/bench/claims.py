@@ -16,7 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 from rich.console import Console
@@ -56,6 +56,22 @@ was over by then). The rest is a ratio: bytes of saved `activations` a rank and 
 over method (more is better); `time`, method over plain (less is better). `failed`: trainings that
 ended with an error, which count as lost. Better, worse: zero is outside of the interval.
 """
+
+
+class Training(Protocol):
+    """What :func:`trained` needs to know."""
+
+    @property
+    def app(self) -> str:
+        """The pipeline."""
+
+    @property
+    def key(self) -> str:
+        """Its name, also of its folder."""
+
+    @property
+    def words(self) -> Sequence[str]:
+        """The overrides of its command."""
 
 
 class Job(NamedTuple):
@@ -138,10 +154,10 @@ def chosen_rate(journal: Journal, app: str, method: str, quick: bool) -> float:
     """The factor with the best validation score at seed 0."""
     tried = [Job(app, method, factor, 0, quick) for factor in RATES]
     found = {it.factor: journal.lines[it.key] for it in tried if it.key in journal.lines}
-    return max(found, key=lambda factor: _best(found[factor]["curve"]), default=RATES[0])
+    return max(found, key=lambda factor: best_of(found[factor]["curve"]), default=RATES[0])
 
 
-def trained(job: Job, folder: Path) -> dict[str, Any]:
+def trained(job: Training, folder: Path) -> dict[str, Any]:
     """Does one training, or goes on with it.
 
     Args:
@@ -250,10 +266,11 @@ def at_equal_time(mine: dict[str, Any], base: dict[str, Any]) -> float:
     seconds, limit = (it["metrics"]["train/seconds"] for it in (mine, base))
     curve = mine["curve"]
     within = [score for n, score in enumerate(curve, 1) if n * seconds / len(curve) <= 1.02 * limit]
-    return _best(within) - _best(base["curve"])
+    return best_of(within) - best_of(base["curve"])
 
 
-def _best(curve: Sequence[float]) -> float:
+def best_of(curve: Sequence[float]) -> float:
+    """The best of the scores that are numbers; minus infinity where there is none."""
     return max((it for it in curve if math.isfinite(it)), default=-math.inf)
 
 

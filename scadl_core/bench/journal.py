@@ -47,6 +47,7 @@ class Journal:
     def add(self, key: str, **values: Any) -> None:
         """Adds a line; the file is on the disk, whole, when this returns."""
         self.lines[key] = {"key": key, **values, "machine": machine()}
+        self.path.parent.mkdir(parents=True, exist_ok=True)
         write_text(self.path, "".join(json.dumps(line) + "\n" for line in self.lines.values()))
 
 

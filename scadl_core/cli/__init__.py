@@ -37,8 +37,11 @@ _USAGE = """usage: scadl VERB [APP] [key=value ...]
   scadl new NAME --from APP                a pipeline of your own, begun as a copy
   scadl rerun DIR                          a run again from its folder; shows what came out
   differently
-  scadl bench NAME [--quick] [--out DIR]   compress, memory: this package beside its peers
+  scadl bench NAME [--quick] [--out DIR]   this package beside its peers; claims: each power in each
+  pipeline; all: every table
   scadl study memory APP [--quick]         trainings with every compressor of activations and bound
+  scadl study convergence APP benchmark=NAME [data.path=...]
+                                           epochs, seconds and bytes to a published target
   scadl doctor                             devices, MPI, versions, what is missing
 
 Everything after APP is Hydra; --config-dir DIR adds a folder of your own choices."""

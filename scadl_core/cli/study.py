@@ -1,5 +1,8 @@
 """scadl study memory APP [--quick] [run.dir=DIR] [key=value ...]: trainings with every compressor
 and bound, side by side.
+
+scadl study convergence APP benchmark=NAME [--quick] [run.dir=DIR] [data.path=...] [key=value ...]:
+epochs, seconds and bytes to a target.
 """
 
 from __future__ import annotations
@@ -16,11 +19,12 @@ from rich.console import Console
 
 from scadl_core.cli.arguments import Words, read_words, take_flags
 from scadl_core.cli.sweep import hydra_main
-from scadl_core.config.compose import compose_run, require
+from scadl_core.config.compose import compose_run, each_choice, require
 from scadl_core.errors import ConfigError
 
 _ROOM = "scadl_core.bench.study"  # found by name: nobody imports it
 # A training of seconds, for every app whose example has these keys.
+_OF_CONVERGENCE = ("benchmark", "run.dir", "seed")
 _QUICK = ("trainer.max_epochs=6", "trainer.accelerator=cpu")
 _QUICK_APPS = {
     "climate": ("data.sample.train_maps=40", "data.sample.test_maps=2",
@@ -40,8 +44,11 @@ def study(words: list[str], console: Console) -> None:
     Raises:
         ConfigError: No such study or flag.
     """
+    if words and words[0] == "convergence":
+        _convergence(words[1:], console)
+        return
     if not words or words[0] != "memory":
-        raise ConfigError("which study? scadl study memory APP [--quick]; there is: memory")
+        raise ConfigError("which study? scadl study memory APP; there is: memory, convergence")
     rest, flags = take_flags(words[1:], {"--quick": ""}, others=True)
     quick, given = "--quick" in flags, read_words("study memory", rest)
     room = import_module(_ROOM)
@@ -76,6 +83,27 @@ def study(words: list[str], console: Console) -> None:
     hydra_main(given.app, arguments, given.config_dir, job)
     room.summarise(folder, console)
     console.print(f"written: {folder / 'study.csv'}, {folder / 'study.png'}")
+
+
+def _convergence(words: list[str], console: Console) -> None:
+    room = import_module("scadl_core.bench.convergence")
+    rest, flags = take_flags(words, {"--quick": ""}, others=True)
+    given = read_words("study convergence", rest)
+    own = {o.key_or_group: o for o in given.parsed if o.key_or_group in _OF_CONVERGENCE}
+    if "benchmark" not in own:
+        known = [it for it, found in room.BENCHMARKS.items() if found.app == given.app.name]
+        raise ConfigError(f"which benchmark? add benchmark=NAME; there is: {', '.join(known)}")
+    name, quick = str(own["benchmark"].value()), "--quick" in flags
+    kept = [str(o.input_line) for o in given.parsed if o.key_or_group not in own]
+    benchmark = room.find(given.app.name, name)
+    is_own = any(word.startswith("data.path=") for word in kept)
+    config = compose_run(given.app, [*(benchmark.words if is_own else benchmark.sample), *kept])
+    named: Any = own["run.dir"].value() if "run.dir" in own else None
+    folder = Path(named or Path(config.paths.runs) / "study" / f"{given.app.name}-{name}")
+    seeds = [int(str(it.value())) for it in each_choice(own["seed"])] if "seed" in own else None
+    room.study(given.app.name, name, kept, seeds or range(1 if quick else 3), quick,
+               folder.expanduser().absolute(), console)  # fmt: skip
+    console.print(f"written: {folder / 'convergence.md'}")
 
 
 def _side_by_side(given: Words) -> list[str]:
