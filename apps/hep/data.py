@@ -113,12 +113,7 @@ class HEPData:
         self.standardise, self.fixed = standardise, mapping(given["fixed"], "data.fixed")
         events = texts(_several(self.split["event"]), "data.split.event")
         self.recipe = recipe_of(given, events, rows, links, sentinels)
-        spectrum = given["reweight"] or {}
-        bins = spectrum.get("bins") or []
-        if not isinstance(bins, Sequence):
-            raise ConfigError(f"data.reweight.bins: expected a list of edges a formula, got {bins}")
-        self.edges = [numbers(it, "data.reweight.bins") for it in bins]
-        self._most = number(spectrum.get("most", 10), "data.reweight.most", 1)
+        self._take_spectrum(given["reweight"] or {})
         self._check_classes()
         self._check_fixed()
         chunk_rows = number(chunk_rows, "data.chunk_rows", 1, whole=True)
@@ -141,6 +136,13 @@ class HEPData:
 
     def _has_inputs(self, table: Table) -> bool:
         return not self.recipe.lacking(table, self.recipe.inputs)
+
+    def _take_spectrum(self, spectrum: Mapping[str, Any]) -> None:
+        bins = spectrum.get("bins") or []
+        if not isinstance(bins, Sequence):
+            raise ConfigError(f"data.reweight.bins: expected a list of edges a formula, got {bins}")
+        self.edges = [numbers(it, "data.reweight.bins") for it in bins]
+        self._most = number(spectrum.get("most", 10), "data.reweight.most", 1)
 
     def _check_classes(self) -> None:
         names, target, edges = self.recipe.classes, self.recipe.target, self.edges
