@@ -143,8 +143,9 @@ class Hedge(nn.Module):
         return torch.stack([self.graph(x_BKF), self.own(x_BKF[:, 0])], 1)
 
     def forward(self, x_BKF: Tensor) -> Tensor:
-        """Logits, shape (B, C)."""
-        return self.heads(x_BKF).index_select(1, self.chosen).squeeze(1)
+        """Logits, shape (B, C); in training of both heads, shape (B, 2, C)."""
+        both_B2C = self.heads(x_BKF)
+        return both_B2C if self.training else both_B2C.index_select(1, self.chosen).squeeze(1)
 
     def stages(self) -> list[nn.Module]:
         """SIGN's: without gradients the perceptron is not trained, and validation finds it out."""

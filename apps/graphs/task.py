@@ -99,7 +99,9 @@ class NodeTask(Task):
         """The loss of the global batch, summed over heads: its numerator and denominator are summed
         over ranks.
         """
-        sums_H2 = self.world.global_sum(self._sums(self.heads(batch), batch["label"]))
+        logits = self(batch)  # of one head where blocks of the network are trained without it
+        logits_BHC = logits if logits.dim() == 3 else logits[:, None]
+        sums_H2 = self.world.global_sum(self._sums(logits_BHC, batch["label"]))
         loss = (sums_H2[:, 0] / sums_H2[:, 1].clamp_min(1e-12)).sum()
         self.log("train/loss", loss, prog_bar=True)
         return loss
