@@ -143,7 +143,7 @@ class Hedge(nn.Module):
         return torch.stack([self.graph(x_BKF), self.own(x_BKF[:, 0])], 1)
 
     def forward(self, x_BKF: Tensor) -> Tensor:
-        """Logits, shape (B, C); in training of both heads, shape (B, 2, C)."""
+        """Logits, shape (B, C); in training those of both heads, (B, 2, C)."""
         both_B2C = self.heads(x_BKF)
         return both_B2C if self.training else both_B2C.index_select(1, self.chosen).squeeze(1)
 

@@ -87,9 +87,10 @@ class NodeTask(Task):
 
     def heads(self, batch: Any) -> Tensor:
         """Logits of all heads of a network that has several, shape (B, H, C)."""
-        if hasattr(self.network, "heads"):
+        if hasattr(self.network, "heads") and not self.network.training:
             return self.network.heads(self._scaled(batch))
-        return self(batch)[:, None]
+        logits = self(batch)
+        return logits if logits.ndim == 3 else logits[:, None]
 
     def exportable(self) -> Exportable:
         """A graph in, what is said of its nodes out."""
@@ -99,9 +100,7 @@ class NodeTask(Task):
         """The loss of the global batch, summed over heads: its numerator and denominator are summed
         over ranks.
         """
-        logits = self(batch)  # of one head where blocks of the network are trained without it
-        logits_BHC = logits if logits.dim() == 3 else logits[:, None]
-        sums_H2 = self.world.global_sum(self._sums(logits_BHC, batch["label"]))
+        sums_H2 = self.world.global_sum(self._sums(self.heads(batch), batch["label"]))
         loss = (sums_H2[:, 0] / sums_H2[:, 1].clamp_min(1e-12)).sum()
         self.log("train/loss", loss, prog_bar=True)
         return loss

@@ -7,7 +7,6 @@ coordinate, F feature, G feature of a row, C chunk.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,7 +21,8 @@ if TYPE_CHECKING:
     from apps.hep.data import HEPData
 
 LANES = 16  # with so many ranks, or a divisor of it, each reads its share of a streamed set only
-HELD = 0.4  # of the room, for the chunks in use; those that come next take as much
+HELD = 0.3  # of the room, for the chunks in use; what is left of those before, and those that come
+# next take as much
 OF_ROWS = {"label_B": np.int64, "weight_B": np.float64, "pt_B": np.float32, "mass_B": np.float32}
 Batch = dict[str, NDArray]
 
@@ -53,16 +53,17 @@ class HEPSamples:
         if self._is_small:
             return rng.permutation(len(self))
         chunks = rng.permutation(np.flatnonzero(self._rows_C))
-        chunk_bytes = self._data.survey["nbytes"][0] / len(self._rows_C)
+        chunk_bytes = self._data.survey["nbytes"][0] / max(1, len(chunks))
         held = max(1, int(HELD * self._data.room_bytes / chunk_bytes))
-        lanes = min(LANES, 1 << int(np.log2(min(held, len(chunks)))))
-        groups = [chunks[start : start + held].tolist() for start in range(0, len(chunks), held)]
-        for now, coming in pairwise(groups):  # by place, and so of the same lane
-            self._after |= dict(zip(now, coming, strict=False))
+        lanes = min(LANES, 1 << int(np.log2(max(1, min(held, len(chunks))))))
         dealt, left = [], [np.zeros(0, np.int64)] * lanes
-        for group in groups:
-            for lane in range(lanes):  # every lanes-th row is of the same few chunks
-                mine = group[lane::lanes]
+        before: list[list[int]] = []
+        for start in range(0, len(chunks), held):
+            group = self._in_lanes(chunks[start : start + held], [len(it) for it in left])
+            for now, coming in zip(before, group, strict=False):
+                self._after |= dict(zip(now, coming, strict=False))
+            before = group
+            for lane, mine in enumerate(group):  # every lanes-th row is of the same few chunks
                 rows = [self._first_C[it] + np.arange(self._rows_C[it]) for it in mine]
                 more = rng.permutation(np.concatenate([*rows, np.zeros(0, np.int64)]))
                 left[lane] = np.concatenate([left[lane], more])
@@ -70,6 +71,17 @@ class HEPSamples:
             dealt.append(np.stack([it[:even] for it in left], 1).ravel())
             left = [it[even:] for it in left]
         return np.concatenate([*dealt, rng.permutation(np.concatenate(left))])
+
+    def _in_lanes(self, chunks: NDArray[np.int64], lengths: list[int]) -> list[list[int]]:
+        """Chunks by lane, each to the one with the fewest rows: what a lane has more than others
+        waits for the next group, and its chunks take memory as long as it does.
+        """
+        lanes: list[list[int]] = [[] for _ in lengths]
+        for chunk in sorted(chunks.tolist(), key=lambda it: -self._rows_C[it]):
+            lane = lengths.index(min(lengths))
+            lanes[lane].append(chunk)
+            lengths[lane] += int(self._rows_C[chunk])
+        return lanes
 
     def read(self, index: int, rng: np.random.Generator | None) -> dict[str, Any]:
         """One row; nothing is drawn, as nothing is augmented."""

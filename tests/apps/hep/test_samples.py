@@ -35,6 +35,23 @@ def test_a_shuffled_order_has_every_row_once_and_reads_in_turn(jetclass: Any) ->
     assert mixed > 2, "batches are of several files"
 
 
+def test_files_of_different_sizes_are_decoded_about_once(tmp_path: Path) -> None:
+    """What long lanes have more than short ones does not wait until no chunk is in memory."""
+    for number in range(24):
+        write(tmp_path / f"{number:02}.root", **table(30 if number % 3 else 300, number))
+    data = make(tmp_path, split={"val": 0.1, "test": 0.1})
+    data.room_bytes = float(data.survey["nbytes"][0]) / 3
+    samples = data.samples("train")
+    order = samples.order(np.random.default_rng(0))
+    assert sorted(order.tolist()) == list(range(len(samples)))
+    decoded: list[int] = []
+    inner = data._read
+    data._read = lambda chunk: decoded.append(chunk) or inner(chunk)  # type: ignore[method-assign]
+    for start in range(0, len(order), 16):
+        samples.batch(order[start : start + 16])
+    assert len(decoded) <= 1.5 * len(data.chunks)
+
+
 def test_a_rank_reads_its_share_of_a_streamed_set(jetclass: Any) -> None:
     data = jetclass(chunk_rows=5, cache_GiB=5e-4)
     assert not data.samples("train")._is_small
