@@ -42,7 +42,10 @@ METHODS: dict[str, tuple[str, ...]] = {
 SCORES = {"graphs": "accuracy", "hep": "auc_macro", "climate": "iou_mean", "remote_sensing": "psnr"}
 RANKS, SEEDS, RATES = 2, 5, (1.0, 0.3, 3.0)
 QUICK = ("debug=tiny", "trainer.max_epochs=3", "trainer.accelerator=cpu")
-QUICK_APPS = {"remote_sensing": ("data.sample.train_scenes=5",)}
+QUICK_APPS = {
+    "remote_sensing": ("data.sample.train_scenes=8", "data.sample.test_scenes=2",
+                       "data.split.val=0.3"),
+}  # fmt: skip
 SHOWN = {
     "seeds": ".0f", "rate": "g", "score": ".4f", "difference": "+.4f", "low": "+.4f",
     "high": "+.4f", "at equal time": "+.4f", "activations": ".2f", "sent": ".2f", "time": ".2f",

@@ -205,8 +205,6 @@ def quieten() -> None:
     warnings.filterwarnings("ignore", "The `srun` command is available on your system")
     # Scores are sums over all ranks when they are logged.
     warnings.filterwarnings("ignore", "It is recommended to use `self.log\\('.*sync_dist=True")
-    # A rank may have none of a small split.
-    warnings.filterwarnings("ignore", "Total length of .* but local rank has zero length")
     # Our lines are counted over the whole run, and Checkpoints sets the loader to where it was.
     warnings.filterwarnings(
         "ignore", "The number of training batches .* is smaller than the logging"

@@ -169,7 +169,17 @@ class Loaders:
         return self._loader(samples, self.seed)
 
     def evaluation(self, samples: Samples) -> DataLoader[dict[str, Any]]:
-        """As they are, every sample once, in an order that is always the same."""
+        """As they are, every sample once, in an order that is always the same.
+
+        Raises:
+            DataError: Fewer samples than ranks: one without any would not come to the collectives
+                at the end of an epoch.
+        """
+        if len(samples) < self.world.size:
+            raise DataError(
+                f"a split that is evaluated has {len(samples)} samples for {self.world.size} "
+                "ranks; start fewer ranks or widen data.split"
+            )
         return self._loader(samples, None)
 
     def _loader(self, samples: Samples, seed: int | None) -> DataLoader[dict[str, Any]]:

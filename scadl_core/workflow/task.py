@@ -47,8 +47,6 @@ class Task(LightningModule, ABC):
         schedule: Callable[..., Any] | None = None,
     ) -> None:
         super().__init__()
-        # A rank may get none of the samples of a small split; every score is a sum over ranks.
-        self.allow_zero_length_dataloader_with_multiple_devices = True
         self.network = network
         self.facts = facts
         self.world = world

@@ -154,7 +154,8 @@ def test_what_does_not_go_together_is_refused(
 @pytest.mark.soak
 @pytest.mark.parametrize("app", ["climate", "hep", "remote_sensing", "graphs"])
 def test_all_powers_on_two_ranks(mpirun: Callable[..., Any], app: str) -> None:
-    more = ("data.sample.train_scenes=5",) if app == "remote_sensing" else ()
+    more = ("data.sample.train_scenes=8", "data.sample.test_scenes=2", "data.split.val=0.3")
+    more = more if app == "remote_sensing" else ()
     done = mpirun(2, "train", app, "debug=tiny", "trainer.accelerator=cpu", *more, "solver=admm",
                   "run.dir=run", *POWERS)  # fmt: skip
     assert done.status == 0, done.err

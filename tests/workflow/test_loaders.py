@@ -193,3 +193,10 @@ def test_samples_may_make_whole_batches(workers: int) -> None:
     assert keys[0] == keys[2] != keys[1]
     evaluated = list(loaders.evaluation(Whole(6)))
     assert evaluated == [{"indices": [0, 1, 2, 3], "key": None}, {"indices": [4, 5], "key": None}]
+
+
+def test_an_evaluation_without_a_sample_for_each_rank_is_refused() -> None:
+    loaders = Loaders(4, 0, 0, World(1, 4))
+    with pytest.raises(DataError, match="evaluated has 3 samples for 4 ranks; start fewer ranks"):
+        loaders.evaluation(Numbered(3))
+    assert len(loaders.evaluation(Numbered(4))) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -130,3 +131,12 @@ def test_any_cut_of_a_network_of_hops_is_the_network() -> None:
                 assert any(True for _ in block.parameters())
                 hidden = block(hidden)
             torch.testing.assert_close(hidden, network(x_BKF), rtol=0, atol=0)
+
+
+def test_a_hedge_is_trained_as_a_whole_and_by_blocks(scadl: Any, workplace: Path) -> None:
+    command = ("train", "graphs", "debug=tiny", "trainer.accelerator=cpu", "model=hedge")
+    for solver in ("gradient", "admm"):
+        done = scadl(*command, f"solver={solver}", f"run.dir={solver}")
+        assert done.status == 0, done.err
+    admm = json.loads((workplace / "admm" / "metrics.json").read_text())
+    assert admm["admm/iterations"] > 0
