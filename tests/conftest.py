@@ -121,6 +121,7 @@ def run_of(
         folder = tmp_path_factory.mktemp(app) / "run"
         with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
             patch.setenv("SCADL_DATA", str(sample_data))
+            patch.setenv("SCADL_RUNS", str(folder.parent / "runs"))
             patch.setattr(sys, "argv", ["scadl", "train", app, *words, f"run.dir={folder}"])
             assert main(sys.argv[1:]) == 0
         gc.collect()  # the lock on the folder is given back

@@ -33,7 +33,12 @@ def by_entry_point(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (about / "entry_points.txt").write_text("\n".join(lines) + "\n")
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(site)
+        _forget()  # whatever test found it elsewhere
         yield site
+    _forget()
+
+
+def _forget() -> None:
     for name in [it for it in sys.modules if it.startswith("apps.seismic")]:
         del sys.modules[name]
     importlib.invalidate_caches()

@@ -97,7 +97,7 @@ def test_rows_as_json(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "there is: admm, comm, compress"),
+        ((), "there is: admm, claims, comm, compress"),
         (("compres",), "did you mean 'compress'?"),
         (("compress", "--fast"), "unknown flag '--fast'"),
         (("compress", "--out"), "--out needs a value: --out DIR"),
