@@ -52,13 +52,20 @@ def make_source(config: DictConfig, world: World) -> Source:
         world: The processes of the run.
     """
     sample = config.data.get("sample")
-    if sample is not None and sample.get("path") == config.data.path:
+    if sample is not None and _same_place(sample.get("path"), config.data.path):
         world.first(lambda: build(config, "data.sample"))
     bare = config.copy()
     with open_dict(bare):
         bare.data.pop("sample", None)
     source: Source = world.together(lambda: build(bare, "data"))
     return source
+
+
+def _same_place(one: Any, other: Any) -> bool:
+    """Whether both name one folder; one of them may have been made absolute already."""
+    if not (isinstance(one, str) and isinstance(other, str)):
+        return False
+    return Path(one).expanduser().absolute() == Path(other).expanduser().absolute()
 
 
 def make_task(config: DictConfig, facts: dict[str, Any], world: World) -> Task:
