@@ -57,11 +57,13 @@ def measure(world: World, device: torch.device) -> Machine:
     """The machine of this run, measured; every rank calls it."""
     rates = world.gather(_rates(world, device))
     lowest: dict[str, Any] = {name: min(rate[name] for rate in rates) for name in rates[0]}
-    return Machine(
+    machine = Machine(
         ranks=world.size, ranks_per_node=max(1, world.size // world.num_nodes),
         factor=_factor(world, device), memory=min(world.gather(_memory(world, device))),
         **lowest, **_links(world, device),
     )  # fmt: skip
+    # A fit differs in its last bit from rank to rank, and plans with it.
+    return world.first(lambda: machine)
 
 
 def best_of(
@@ -135,7 +137,7 @@ def _factor(world: World, device: torch.device) -> tuple[float, float]:
     seconds = []
     for size in _SIZES:
         matrix = torch.eye(size, device=device) + 0.1
-        seconds.append(max(world.gather(best_of(lambda m=matrix: invert(m), device, 2))))  # type: ignore[misc]
+        seconds.append(max(world.gather(best_of(lambda m=matrix: invert(m), device, 5))))  # type: ignore[misc]
     times = torch.tensor(seconds, dtype=torch.float64)
     sizes = torch.tensor(_SIZES, dtype=torch.float64)
     terms = torch.stack([torch.ones(len(sizes), dtype=torch.float64), sizes**3], 1) / times[:, None]

@@ -43,7 +43,7 @@ def test_two_ranks_measure_the_same_machine(run_ranks: Callable[..., list[Any]])
 def test_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     first = probe(World(), CPU)
-    assert first.matmul > 1e8 and first.invert(768) > 2 * first.factor[0]
+    assert first.matmul > 1e8 and first.invert(768) > first.invert(64) > 0
     assert probe(World(), CPU) == first
     (path,) = cache_folder().glob("*.json")
     stored = json.loads(path.read_text())
