@@ -336,7 +336,7 @@ class CompressedActivations:
             site.partners.add(other.name)
             other.partners.add(site.name)
         bound, dither = self.bounds.choose(site, call, tensor)
-        if known is not None and _serves(known.payload, bound):
+        if known is not None and boxes.serves(known.payload, bound):
             return known
         if known is not None and known.readers and dither is None:
             dither = self.bounds.dither(site)  # which tells zeros from what is not
@@ -391,10 +391,3 @@ def _pack_integers(tensor: Tensor, call: Call) -> Payload:
         if places is not None:
             return places
     return boxes.integers_of(tensor)
-
-
-def _serves(payload: Payload, bound: Bound) -> bool:
-    kept = getattr(getattr(payload, "stream", None), "bound", None)
-    return kept is not None and (
-        (type(kept) is type(bound) and kept.eps <= 1.001 * bound.eps) or kept.eps == 0
-    )

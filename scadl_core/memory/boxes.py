@@ -313,6 +313,14 @@ def coded(tensor: Tensor, bound: Bound, dither: int | None) -> Coded:
     return Coded(stream, decode, tensor.device, keeps_zeros)
 
 
+def serves(payload: Payload, bound: Bound) -> bool:
+    """Whether values that are kept already are within a bound that is wanted now."""
+    kept = getattr(getattr(payload, "stream", None), "bound", None)
+    return kept is not None and (
+        (type(kept) is type(bound) and kept.eps <= 1.001 * bound.eps) or kept.eps == 0
+    )
+
+
 def mask_of(tensor: Tensor) -> Bits | None:
     """Keeps a tensor of zeros and one number, such as what dropout multiplies with; None where it
     is something else.

@@ -126,9 +126,7 @@ class KFAC(Optimizer):
         self.steps, self.counters = 0, dict.fromkeys(("skipped", "retried", "kept", "refreshed"), 0)
         rates = {id(p): n for n, group in enumerate(self.param_groups) for p in group["params"]}
         self.coverage: Coverage = find_layers(model, approximation, max_size, skip)
-        layers = [
-            layer for layer in self.coverage.layers if all(id(p) in rates for p in layer.parameters)
-        ]
+        layers = [x for x in self.coverage.layers if all(id(p) in rates for p in x.parameters)]
         self.exchange = Exchange(layers, fraction, local_factors, compression, world)
         self.groups = make_groups(
             layers, lambda layer: (rates[id(layer.parameters[0])], self.exchange.column(layer))
