@@ -232,6 +232,96 @@ def test_sigterm_to_mpirun_and_on(
     assert test_scores(folder) == uninterrupted(2)
 
 
+def strike(
+    start: Start,
+    folder: Path,
+    launcher: str,
+    number: signal.Signals,
+    rng: random.Random,
+) -> tuple[int, str, float]:
+    """Sends a signal to one of two ranks at some moment; status, errors, seconds to the end."""
+    process = start(
+        f"run.dir={folder}", "run.stalled_after=5", "resume=auto", ranks=2, launcher=launcher
+    )
+    wait_for(process, "step " if rng.random() < 0.7 else "run folder")
+    time.sleep(rng.uniform(0.0, 4.0))
+    pids = ranks_of(process)
+    if len(pids) == 2:
+        os.kill(rng.choice(pids), number)
+    began = time.monotonic()
+    _, errors = process.communicate(timeout=TIMEOUT_S)
+    return process.returncode, errors, time.monotonic() - began
+
+
+STRIKES = [
+    ("mpirun", signal.SIGKILL),
+    ("mpirun", signal.SIGSTOP),
+    ("torchrun", signal.SIGSTOP),
+    ("mpirun", signal.SIGTERM),
+]
+
+
+def survive(
+    start: Start, folder: Path, launcher: str, number: signal.Signals, seed: int
+) -> dict[str, float]:
+    """One strike, and the run to its end."""
+    status, errors, seconds = strike(start, folder, launcher, number, random.Random(seed))
+    assert seconds < 30, f"the job went on for {seconds:.0f} s (seed {seed})\n{errors}"
+    assert status != 0 or (folder / "metrics.json").is_file(), errors
+    finish(start(f"run.dir={folder}", "resume=auto", ranks=2))
+    return test_scores(folder)
+
+
+@pytest.mark.parametrize(("launcher", "number"), STRIKES)
+def test_one_of_two_ranks_is_struck(
+    start: Start,
+    uninterrupted: Callable[[int], dict[str, float]],
+    tmp_path: Path,
+    launcher: str,
+    number: signal.Signals,
+) -> None:
+    seed = random.randrange(10**6)
+    scores = survive(start, tmp_path / "run", launcher, number, seed)
+    assert scores == uninterrupted(2), f"moments drawn with seed {seed}"
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("launcher", "number"), STRIKES)
+def test_fifty_strikes(
+    start: Start,
+    uninterrupted: Callable[[int], dict[str, float]],
+    tmp_path: Path,
+    launcher: str,
+    number: signal.Signals,
+) -> None:
+    for seed in range(50):
+        scores = survive(start, tmp_path / str(seed), launcher, number, seed)
+        assert scores == uninterrupted(2), f"seed {seed}"
+
+
+def test_the_stalled_rank_and_the_dead_one_are_named(start: Start, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    words = [f"run.dir={folder}", "trainer.max_epochs=400", "run.stalled_after=3"]
+    process = start(*words, ranks=2)
+    wait_for(process, "step 8 ")
+    stopped = ranks_of(process)[1]
+    os.kill(stopped, signal.SIGSTOP)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode != 0
+    assert f"(process {stopped} on " in errors and "no sign of life for 3 s, last at step" in errors
+    log = next(it for it in (folder / "logs").iterdir() if "most recent call" in it.read_text())
+    assert "threading.py" in log.read_text()  # the stack of who waited
+
+    process = start(*words, "resume=auto", ranks=2)
+    wait_for(process, "before this resumption, rank ")
+    wait_for(process, "step 16 ")
+    os.kill(ranks_of(process)[0], signal.SIGKILL)
+    assert process.communicate(timeout=60) and process.returncode != 0
+    process = start(*words, "resume=auto", ranks=2)
+    wait_for(process, "before this resumption, rank ")
+    kill(process)
+
+
 @pytest.mark.soak
 def test_bounded_checkpoints_cost_no_accuracy(start: Start, tmp_path: Path) -> None:
     """Exact weights and 1e-3 of the optimizer's state, resumed in the middle; paired by seed."""

@@ -35,7 +35,7 @@ class Capture:
         self.is_on, self.listens, self.seed = True, True, 0
         self.last: tuple[Layer, Call] | None = None
         self.remembers = False
-        self.seen_output: tuple[Tensor, Tensor, Call] | None = None
+        self.seen_output: tuple[Tensor, Tensor, Layer, Call] | None = None
         self._undo: list[Callable[[], None]] = []
         for module, layers in coverage.modules:
             if isinstance(module, nn.MultiheadAttention):
@@ -48,7 +48,8 @@ class Capture:
     @torch.compiler.disable  # type: ignore[untyped-decorator]
     def observe(self, layer: Layer, inputs: Tensor, output: Tensor) -> None:
         """Reads one forward pass."""
-        if not (self.is_on and torch.is_grad_enabled() and output.requires_grad):
+        is_seen = self.is_on and torch.is_grad_enabled() and output.requires_grad
+        if not is_seen or not output.numel():  # a rank may have no sample of the last batch
             return
         tally = self.tallies[layer.name]
         # Recomputation under checkpointing is a forward pass within a backward one.
@@ -69,7 +70,7 @@ class Capture:
         if not self.listens:
             return
         if output is not None and self.last is not None and self.last[1] is call:
-            self.seen_output = output, gradient.detach().clone(), call
+            self.seen_output = output, gradient.detach().clone(), layer, call
         with torch.no_grad(), torch.autocast(gradient.device.type, enabled=False):
             rows = layer.gradient_rows(gradient.detach(), call, Picker(self.positions, self.seed))
             self.tallies[layer.name].add(call, rows)

@@ -11,24 +11,26 @@ sees it.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.optim import SGD, Optimizer
+from torch.optim import Optimizer
 
 from scadl_core.comm import World
-from scadl_core.errors import ConfigError
+from scadl_core.optim import arguments
+from scadl_core.optim.arguments import at
 from scadl_core.optim.capture import Capture
 from scadl_core.optim.curvature import Curvature, make_groups
 from scadl_core.optim.exchange import Exchange
 from scadl_core.optim.explain import Report, explain
+from scadl_core.optim.factors import Tally
 from scadl_core.optim.fisher import sample_fisher
 from scadl_core.optim.layers import Coverage, Layer, find_layers
 from scadl_core.optim.reduction import (
     CHECKED_SAMPLES,
-    check_reduction_name,
     compare_reduction,
     gradient_scale,
     softmax_normaliser,
@@ -113,16 +115,17 @@ class KFAC(Optimizer):
         world: World | None = None,
         seed: int = 0,
     ) -> None:
-        self.inner = _make_inner(inner, model, lr)
+        arguments.check(locals())
+        arguments.check_model(model)
+        arguments.check_skip(skip, model)
+        self.inner = arguments.make_inner(inner, model, lr)
         super().__init__(self.inner.param_groups, self.inner.defaults)
         self._share()
-        _check_choice("approximation", approximation, ("auto", "expand", "reduce"))
-        _check_choice("fisher", fisher, ("empirical", "sampled"))
         self.damping, self.decay, self.kl_clip = damping, decay, kl_clip
         self.factor_period, self.inverse_period = factor_period, inverse_period
         self.burn_in = burn_in
-        self.loss_reduction = check_reduction_name(loss_reduction)
-        self.inverse, self.fisher, self.scaler, self.seed = inverse, fisher, scaler, seed
+        self.loss_reduction, self.scaler, self.seed = loss_reduction, scaler, seed
+        self.inverse, self.fisher = inverse, fisher
         self.steps, self.counters = 0, dict.fromkeys(("skipped", "retried", "kept", "refreshed"), 0)
         rates = {id(p): n for n, group in enumerate(self.param_groups) for p in group["params"]}
         self.coverage: Coverage = find_layers(model, approximation, max_size, skip)
@@ -132,8 +135,7 @@ class KFAC(Optimizer):
             layers, lambda layer: (rates[id(layer.parameters[0])], self.exchange.column(layer))
         )
         self.curvature = Curvature(self.exchange.owned, self.exchange.worked, self.groups, inverse)
-        covered = {id(p) for layer in layers for p in layer.parameters}
-        self._others = [p for g in self.param_groups for p in g["params"] if id(p) not in covered]
+        self._covered = {id(p) for layer in layers for p in layer.parameters}
         self.layers = {layer.name: layer for layer in layers}
         self.renewal = Renewal(
             self.groups, self.curvature, self.exchange, refresh_above, seed, self.counters
@@ -152,7 +154,7 @@ class KFAC(Optimizer):
 
     def _prepare(self) -> None:
         """Makes ready for the statistics of the coming step."""
-        period = max(1, int(_at(self.factor_period, self.steps)))
+        period = int(at("factor_period", self.factor_period, self.steps))
         self.capture.clear()
         self.capture.is_on = self.steps < self.burn_in or self.steps % period == 0
         self.capture.seed = self.seed * 1_000_003 + self.steps
@@ -172,7 +174,7 @@ class KFAC(Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        damping = float(_at(self.damping, self.steps))
+        damping = float(at("damping", self.damping, self.steps))
         if self.capture.is_on:
             self._check_reduction()
             self._take_statistics()
@@ -226,11 +228,12 @@ class KFAC(Optimizer):
         if self._is_checked or seen is None:
             return
         self._is_checked, self.capture.remembers, self.capture.seen_output = True, False, None
-        output, gradient, call = seen
+        output, gradient, layer, call = seen
         found = softmax_normaliser(output[:CHECKED_SAMPLES], gradient[:CHECKED_SAMPLES])
         if found is not None:
             found /= float(self._loss_scale(output.device) or 1.0)
-            warn_of_normaliser(found, self.loss_reduction, call.samples, call.positions)
+            samples = self.capture.tallies[layer.name].samples  # of all micro-batches
+            warn_of_normaliser(found, self.loss_reduction, samples, call.positions)
 
     def _loss_scale(self, device: torch.device) -> Tensor | None:
         """By what AMP has multiplied the loss, left on the device."""
@@ -243,6 +246,8 @@ class KFAC(Optimizer):
         tallies = self.capture.take()
         self._samples = max((tally.samples for tally in tallies.values()), default=0)
         new = [name for name in self.layers if name not in self.ready]
+        if len(new) == len(self.layers):
+            self._warn_of_silence(tallies)
         if new:
             found = self.exchange.any([tallies[name].samples > 0 for name in new])
             self.ready |= {name for name, is_there in zip(new, found, strict=True) if is_there}
@@ -250,6 +255,18 @@ class KFAC(Optimizer):
         for name, totals in self.exchange.collect(tallies).items():
             scales = self._scales(self.layers[name], totals.samples, totals.rows, parts)
             self.curvature.averages.update(self.layers[name], totals.sums, scales, self.decay)
+
+    def _warn_of_silence(self, tallies: dict[str, Tally]) -> None:
+        has_gradients = any(layer.has_gradient for layer in self.layers.values())
+        if has_gradients and not any(tally.samples for tally in tallies.values()):
+            advice = "layers are watched in training mode: call model.train(), and eval() of the "
+            advice += "modules alone that are to stay frozen"
+            if self.fisher == "sampled":
+                advice = "call sample_fisher between forward and backward pass"
+            warnings.warn(
+                f"KFAC: no layer was seen in this step, so no gradient is preconditioned; {advice}",
+                stacklevel=4,
+            )
 
     def _scales(
         self, layer: Layer, samples: Tensor | float, rows: Tensor | float, parts: int
@@ -297,15 +314,11 @@ class KFAC(Optimizer):
             ),
             torch.zeros((), dtype=torch.float64),
         )
-        others = [p.grad for p in self._others if p.grad is not None]
-        is_finite = (
-            torch.stack(torch._foreach_norm(others)).isfinite().all()
-            if others
-            else torch.ones((), dtype=torch.bool)
-        )
-        is_finite = is_finite & total.isfinite()
+        is_finite = total.isfinite()
+        if others := self._other_gradients():
+            is_finite = is_finite & torch.stack(torch._foreach_norm(others)).isfinite().all()
         if self.kl_clip is not None and products:
-            limit = float(_at(self.kl_clip, self.steps))
+            limit = float(at("kl_clip", self.kl_clip, self.steps))
             torch._foreach_mul_(
                 products,
                 (limit / (total.abs() + 1e-30)).sqrt().clamp(max=1.0).to(products[0].dtype),
@@ -313,6 +326,12 @@ class KFAC(Optimizer):
         for group, product in zip(self.groups, products, strict=True):
             group.assign(product, lambda layer: layer.name in self.ready)
         return is_finite
+
+    def _other_gradients(self) -> list[Tensor]:
+        """Values of the gradients that are not preconditioned; groups may have been added."""
+        every = (p for group in self.param_groups for p in group["params"])
+        found = [p.grad for p in every if p.grad is not None and id(p) not in self._covered]
+        return [it.coalesce().values() if it.is_sparse else it for it in found]
 
     def _inner_step(self, is_finite: Tensor) -> None:
         if self.inner.defaults.get("fused"):  # skips by itself, and nobody waits for the device
@@ -364,28 +383,8 @@ class KFAC(Optimizer):
 
     def period_of_inversion(self) -> int:
         """Steps between inversions, at present."""
-        return max(1, int(_at(self.inverse_period, self.steps)))
+        return int(at("inverse_period", self.inverse_period, self.steps))
 
     def close(self) -> None:
         """Removes the hooks from the model, which is then as it was."""
         self.capture.close()
-
-
-def _check_choice(name: str, given: str, choices: Sequence[str]) -> None:
-    if given not in choices:
-        raise ConfigError(f"{name}: expected one of {', '.join(choices)}, got {given!r}")
-
-
-def _at(schedule: Any, step: int) -> Any:
-    return schedule(step) if callable(schedule) else schedule
-
-
-def _make_inner(
-    inner: Optimizer | Callable[..., Optimizer] | None, model: nn.Module, lr: float
-) -> Optimizer:
-    if isinstance(inner, Optimizer):
-        return inner
-    parameters = [p for p in model.parameters() if p.requires_grad]
-    if inner is None:
-        return SGD(parameters, lr=lr, momentum=0.9, nesterov=True)
-    return inner(parameters, lr=lr)

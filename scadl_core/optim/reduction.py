@@ -13,8 +13,6 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from scadl_core.errors import ConfigError
-
 if TYPE_CHECKING:
     from scadl_core.optim.kfac import KFAC
 
@@ -38,15 +36,6 @@ def gradient_scale(
     if reduction == "sum":
         return samples / rows
     return samples * samples / rows * (terms if reduction == "positions" else 1)
-
-
-def check_reduction_name(reduction: str) -> str:
-    """The name, if there is such a reduction; else a ConfigError."""
-    if reduction not in REDUCTIONS:
-        raise ConfigError(
-            f"loss_reduction: expected one of {', '.join(REDUCTIONS)}, got {reduction!r}"
-        )
-    return reduction
 
 
 def softmax_normaliser(logits: Tensor, gradient: Tensor) -> float | None:

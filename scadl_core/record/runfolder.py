@@ -4,6 +4,7 @@ config.yaml        the resolved configuration       metrics.json   the final num
 provenance.json    code, versions, data, command    metrics.csv    one row an epoch
 checkpoints/       last.ckpt, best.ckpt             tensorboard/   curves
 figures/  predictions/  evaluations/                report.html    all of it on one page
+logs/              warnings, errors of each rank    heartbeats/    signs of life, while it goes on
 """
 
 from __future__ import annotations
@@ -58,6 +59,8 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.figures = path / "figures"
         self.predictions = path / "predictions"
+        self.heartbeats = path / "heartbeats"
+        self.logs = path / "logs"
         self._lock: IO[str] | None = None
 
     @property

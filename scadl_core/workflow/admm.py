@@ -22,7 +22,6 @@ from torch import Tensor
 from scadl_core.admm.block import Visit
 from scadl_core.admm.engine import Engine, Setting
 from scadl_core.admm.fit import communicator, row
-from scadl_core.admm.heartbeat import Heartbeat, last_words
 from scadl_core.admm.penalties import Fixed, Penalty
 from scadl_core.admm.problem import Problem
 from scadl_core.admm.rules import BlockADMM, Rule
@@ -74,7 +73,6 @@ class AdmmSolver(GradientSolver):
                 )
             rule.precondition = LocalKFAC()
         self.world: World = base["world"]
-        self.heartbeats: Path = base["folder"] / "heartbeats"
         self.training = _Training(
             rule, blocks or max(2, self.world.size), penalty or Fixed(), balance_every,
             Setting(schedule=schedule, message_bound=_bound("message_bound", message_bound),
@@ -95,14 +93,8 @@ class AdmmSolver(GradientSolver):
     ) -> None:
         """Trains to the end; see :meth:`GradientSolver.fit`."""
         task.automatic_optimization = False
-        if resume_from is not None and self.world.is_first:
-            silent = last_words(self.heartbeats)
-            if silent is not None:
-                print(f"before this resumption, {silent}", flush=True)
-        self.world.barrier()
         try:
-            with Heartbeat(self.heartbeats, self.world.rank) as self.training.heartbeat:
-                super().fit(task, with_fixed_batches(training), validation, resume_from)
+            super().fit(task, with_fixed_batches(training), validation, resume_from)
         except MisconfigurationException as error:
             raise ConfigError(f"solver=admm: {' '.join(str(error).split())}") from error
         self.training.finish(self.world)
@@ -149,7 +141,6 @@ class _Training(Callback):
         self.rows: list[dict[str, float]] = []
         self.times: list[dict[str, float]] = []
         self.totals: dict[str, float] = {}
-        self.heartbeat: Heartbeat | None = None
         self.engine: Engine | None = None
         self._kept: dict[str, Any] | None = None
         self._schedulers: list[tuple[Any, Any]] = []  # with the optimizer of each
@@ -188,8 +179,6 @@ class _Training(Callback):
             if engine.balance(engine.costs()):
                 self._set_schedule(schedule)
         task.world.traffic.sent_bytes += engine.meter.sent_bytes - before
-        if self.heartbeat is not None:
-            self.heartbeat.iteration = engine.iteration
         loss = torch.tensor(self.rows[-1]["loss"])
         task.log("train/loss", loss, prog_bar=True)
         return {"loss": loss}

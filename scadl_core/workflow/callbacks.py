@@ -14,6 +14,7 @@ from lightning import Callback, LightningModule, Trainer
 from lightning.fabric.plugins.io.torch_io import TorchCheckpointIO
 
 from scadl_core.comm import World
+from scadl_core.comm.heartbeat import Heartbeat
 from scadl_core.files import write_text
 from scadl_core.memory import SavedBytes
 from scadl_core.record.checkpoints import read_checkpoint, write_checkpoint
@@ -173,6 +174,17 @@ class StopOnSignal(Callback):
     def _check(self, loader: Any, batch_idx: int, where: str) -> None:
         if batch_idx < loader.batch_sampler.common:
             self.interrupts.check(where)
+
+
+class SignsOfLife(Callback):
+    """Tells the heartbeat how far the run is."""
+
+    heartbeat: Heartbeat | None = None
+
+    def on_train_batch_end(self, trainer: Trainer, *_: Any) -> None:
+        """After every batch."""
+        if self.heartbeat is not None:
+            self.heartbeat.step = trainer.global_step
 
 
 class History(Callback):

@@ -16,16 +16,24 @@ from omegaconf import DictConfig, OmegaConf
 
 from scadl_core.comm import World
 from scadl_core.comm.gradients import GradientExchange
+from scadl_core.comm.heartbeat import Heartbeat, forget, last_words
 from scadl_core.config.build import build
 from scadl_core.errors import ConfigError, RunError, ScadlError
 from scadl_core.files import write_json
 from scadl_core.optim import KFAC
 from scadl_core.record.plots import learning_curves
 from scadl_core.record.provenance import command_line, describe, fingerprints
+from scadl_core.record.ranklog import RankLog
 from scadl_core.record.report import write_report
 from scadl_core.record.runfolder import RunFolder, new_name, unfinished
 from scadl_core.workflow.activations import ActivationMemory
-from scadl_core.workflow.callbacks import Checkpoints, History, LineProgress, StopOnSignal
+from scadl_core.workflow.callbacks import (
+    Checkpoints,
+    History,
+    LineProgress,
+    SignsOfLife,
+    StopOnSignal,
+)
 from scadl_core.workflow.contracts import Source
 from scadl_core.workflow.exchange import GradientTraffic, traffic_table
 from scadl_core.workflow.gradient import GradientSolver
@@ -73,6 +81,7 @@ def train(config: DictConfig, path: Path | None = None) -> dict[str, float]:
         raise ConfigError(
             f"trainer.max_epochs: expected 1 or more, got {config.trainer.max_epochs}"
         )
+    stalled_after(config)
     config = resolve(config)
     path = path or choose_folder(config, world)
     folder = RunFolder(path)
@@ -95,6 +104,7 @@ class _Run:
         self, config: DictConfig, folder: RunFolder, world: World, interrupts: Interrupts
     ) -> None:
         self.config, self.folder, self.world, self.interrupts = config, folder, world, interrupts
+        self.signs = SignsOfLife()
 
     def go(self) -> dict[str, float]:
         say(self.world, f"run folder: {self.folder.path}")
@@ -115,21 +125,31 @@ class _Run:
         self.try_optimizer(task, solver)
         # From here on the run exists: a mistake found before leaves no folder behind.
         self.world.first(lambda: self.folder.begin(self.config, provenance))
+        with RankLog(self.folder.logs, self.world) as log, self.heartbeat(log):
+            solver.fit(
+                task,
+                loaders.training(source.samples("train")),
+                loaders.evaluation(source.samples("val")),
+                self.resume_from(),
+            )
+            task.load_state_dict(self.world.first(lambda: self.checkpoint("best")["state_dict"]))
+            solver.evaluate(task, loaders.evaluation(source.samples("test")))
+            self.interrupts.check("after the test")
 
-        solver.fit(
-            task,
-            loaders.training(source.samples("train")),
-            loaders.evaluation(source.samples("val")),
-            self.resume_from(),
-        )
-        task.load_state_dict(self.world.first(lambda: self.checkpoint("best")["state_dict"]))
-        solver.evaluate(task, loaders.evaluation(source.samples("test")))
-        self.interrupts.check("after the test")
-
-        metrics = self.metrics(task, source, history, solver)
-        self.world.first(lambda: self.finish(task, source, metrics, provenance, solver))
+            metrics = self.metrics(task, source, history, solver)
+            self.world.first(lambda: self.finish(task, source, metrics, provenance, solver))
         say(self.world, f"report: {self.folder.report}")
         return metrics
+
+    def heartbeat(self, log: RankLog) -> Heartbeat:
+        """Signs of life from here on; says who died in the part of the run before, if one did."""
+        if silent := self.world.first(lambda: last_words(self.folder.heartbeats)):
+            say(self.world, f"before this resumption, {silent}")
+        self.world.first(lambda: forget(self.folder.heartbeats))
+        self.signs.heartbeat = Heartbeat(
+            self.folder.heartbeats, self.world, stalled_after(self.config), log.file
+        )
+        return self.signs.heartbeat
 
     def activations(self, task: Task) -> ActivationMemory | None:
         """What keeps activations compressed, if that is asked for."""
@@ -200,6 +220,7 @@ class _Run:
                 history,
                 checkpoints,
                 StopOnSignal(self.interrupts, checkpoints),
+                self.signs,
                 *progress,
             ],
             loggers=self.loggers(),
@@ -281,6 +302,20 @@ def _later(mistakes: list[ScadlError]) -> Iterator[None]:
         yield
     except ScadlError as mistake:
         mistakes.append(mistake)
+
+
+def stalled_after(config: DictConfig) -> float | None:
+    """``run.stalled_after``; runs of before have none.
+
+    Raises:
+        ConfigError: It is no time.
+    """
+    value = config.run.get("stalled_after", 20.0)
+    if value is not None and not (isinstance(value, int | float) and value >= 2):
+        raise ConfigError(
+            f"run.stalled_after: expected seconds from 2 on, or null (never), got {value!r}"
+        )
+    return value
 
 
 def peak_bytes() -> int:

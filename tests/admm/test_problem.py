@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import pytest
 import torch
 from torch import nn
@@ -13,7 +10,6 @@ from scadl_core.admm import Data, Problem, Stopping, fit
 from scadl_core.admm.carry import pack, unpack
 from scadl_core.admm.data import order
 from scadl_core.admm.growth import grown
-from scadl_core.admm.heartbeat import Heartbeat, last_words
 from scadl_core.admm.penalties import LossTriggered, ResidualBalanced
 from scadl_core.admm.problem import cut
 from scadl_core.admm.rules import PdADMM
@@ -119,17 +115,3 @@ def test_small_residuals_end_a_training() -> None:
     assert fitted.stopped and len(fitted.trace) < 5000
     for row in fitted.trace[-3:]:
         assert max(row["primal"], row["dual"] / 0.25) <= 1e-6 * row["scale"]
-
-
-def test_the_rank_that_fell_silent_first_is_named(tmp_path: Path) -> None:
-    assert last_words(tmp_path) is None
-    for rank, (iteration, at) in enumerate([(118, 101.4), (118, 101.3), (117, 100.2)]):
-        text = json.dumps({"iteration": iteration, "time": at})
-        (tmp_path / f"rank-{rank}.json").write_text(text)
-    expected = "rank 2 fell silent first, at iteration 117 (1.2 s before the others)"
-    assert last_words(tmp_path) == expected
-    with Heartbeat(tmp_path, 2, seconds=0.01) as heart:
-        heart.iteration = 200
-        heart._ended.wait(0.1)
-        assert json.loads(heart.path.read_text())["iteration"] == 200
-    assert not heart.path.exists()

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from scadl_core.admm.heartbeat import last_words
+from scadl_core.comm.heartbeat import last_words
 from scadl_core.record.checkpoints import read_checkpoint
 
 MEMORY = str(Path(__file__).with_name("memory.py"))
@@ -57,7 +57,11 @@ def test_a_killed_rank_ends_the_job_and_is_named(workplace: Path, small: tuple[s
     assert time.monotonic() - began < 30
     assert read_checkpoint(last)["scadl"]["step"] > 0
     words = last_words(run / "heartbeats")
-    assert words is not None and words.startswith("rank 1 fell silent first, at iteration")
+    assert (
+        words is not None
+        and words.startswith("rank 1 on ")
+        and "fell silent first, at step" in words
+    )
 
 
 def _rank(launcher: int, rank: int) -> int:

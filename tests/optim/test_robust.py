@@ -39,6 +39,53 @@ def run(model: nn.Module, optimizer: Any, steps: range) -> None:
         optimizer.step()
 
 
+def test_a_batch_without_samples_is_no_statistics() -> None:
+    model = network()
+    optimizer = KFAC(model)
+    run(model, optimizer, range(3))
+    optimizer.zero_grad()
+    nothing = model(torch.randn(0, 4)).sum() + 0 * sum(p.sum() for p in model.parameters())
+    nothing.backward()
+    before = weights(model)
+    optimizer.step()
+    assert not torch.equal(weights(model), before)  # momentum goes on
+    assert optimizer.report()["refused"] == 0
+
+
+def test_parameters_that_are_added_later_count() -> None:
+    model, extra = network(), nn.Parameter(torch.zeros(3))
+    optimizer = KFAC(model)
+    optimizer.add_param_group({"params": [extra]})
+    for value, changed in ((1.0, True), (float("nan"), False)):
+        before = weights(model), extra.detach().clone()
+        optimizer.zero_grad()
+        backward(model)
+        extra.grad = torch.full((3,), value)
+        optimizer.step()
+        moved = not torch.equal(before[0], weights(model)), not torch.equal(before[1], extra)
+        assert moved == (changed, changed)
+
+
+def test_sparse_gradients_are_left_to_the_inner_optimizer() -> None:
+    model = nn.Sequential(nn.Embedding(9, 4, sparse=True), nn.Linear(4, 3))
+    optimizer = KFAC(model, torch.optim.SGD(model.parameters(), lr=0.1))
+    before = weights(model)
+    nn.functional.cross_entropy(model(torch.arange(5)), torch.tensor([0, 1, 2, 0, 1])).backward()
+    optimizer.step()
+    assert (weights(model) != before).sum() > 20
+
+
+@pytest.mark.parametrize("parts", [1, 4])
+def test_accumulated_batches_are_no_other_reduction(parts: int) -> None:
+    """A loss over four micro-batches is divided by four; no warning says that it was a sum."""
+    model = network()
+    optimizer = KFAC(model)
+    x, y = torch.randn(32, 4), torch.randint(3, (32,))
+    for chunk in torch.arange(32).chunk(parts):
+        (nn.functional.cross_entropy(model(x[chunk]), y[chunk]) / parts).backward()
+    optimizer.step()  # warnings are errors
+
+
 @pytest.mark.parametrize("bad", [float("nan"), float("inf")])
 @pytest.mark.parametrize("fused", [False, True], ids=["plain", "fused"])
 def test_a_gradient_that_is_not_finite_skips_the_step(bad: float, fused: bool) -> None:

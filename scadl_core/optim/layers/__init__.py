@@ -115,6 +115,8 @@ def _layers_of(
         return list(attention.projections(name, module, approximation == "reduce", max_size))
     if weight is None or is_lazy(weight) or not weight.requires_grad:
         return "its module has no plain trained weight"
+    if weight.is_complex():
+        return "its weights are complex"
     for make, kinds in _MAKERS:
         for kind in kinds:
             if isinstance(module, kind):
