@@ -97,18 +97,22 @@ class Factory:
             return self.partial(*arguments, **named)
 
 
+def _is_of_a_library(error: BaseException | None) -> bool:
+    return type(error).__module__.partition(".")[0] not in ("builtins", "torch", "scadl_core")
+
+
 @contextmanager
 def _mistakes(key: str, target: str) -> Iterator[None]:
-    """What a constructor refuses is the configuration's mistake; an error inside a called function
-    is a defect.
+    """What a constructor refuses, also with an error of its library's own, is the configuration's
+    mistake; an error inside a called function is a defect.
     """
     try:
         yield
-    except (HydraException, TypeError, ValueError) as error:
+    except Exception as error:
         cause = error.__cause__ if isinstance(error, HydraException) else error
         if isinstance(cause, ScadlError):
             raise cause from None
-        refused = isinstance(cause, (TypeError, ValueError))
+        refused = isinstance(cause, (TypeError, ValueError)) or _is_of_a_library(cause)
         if refused and inspect.isclass(pydoc.locate(target)):
             reason = " ".join(str(cause).split())
             raise ConfigError(f"{key}: {target} refused its arguments: {reason}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import resource
 import sys
 from collections.abc import Iterator
@@ -168,7 +169,11 @@ class _Run:
 
     def try_optimizer(self, task: Task, solver: GradientSolver) -> None:
         """Finds a rate or a schedule that its class refuses before the run exists."""
-        optimizer = task.new_optimizer()
+        try:
+            optimizer = task.new_optimizer()
+        except ConfigError as error:  # of an argument, by its name alone
+            key = re.match(r"(?!optimizer)\w+:", str(error))
+            raise ConfigError(f"optimizer.{error}" if key else str(error)) from error
         if self.config.get("schedule"):
             build(self.config, "schedule")(optimizer=optimizer, total_steps=1)
         if isinstance(optimizer, KFAC):
