@@ -31,7 +31,7 @@ SUFFIXES = (".tif", ".tiff", ".jp2", ".vrt", ".nc", ".img", ".png", ".jpg", ".jp
 ARRAYS = (".npy", ".npz", ".mat", ".pt")
 find_files = partial(files.find_files, suffixes=SUFFIXES)
 MOST_OPEN = 48
-GDAL_CACHE_BYTES = 64 * 2**20  # of decoded blocks; GDAL's own default is 5 % of the machine
+GDAL_CACHE_BYTES = 32 * 2**20  # of decoded blocks; GDAL's own default is 5 % of the machine
 PLANE = "EPSG:3857"  # stands for any system, where there is none
 SAME_PIXELS = 0.01  # grids that differ by less are one
 _opening = threading.RLock()
