@@ -102,8 +102,11 @@ class Engine:
         for phase in self.rule.phases:
             for block in self.blocks.values():
                 torch.manual_seed(self._seed(block.index))
+                started = time.perf_counter()
                 with block.working():
                     phase(block, visit)
+                name = getattr(phase, "__name__", "phase")
+                self.meter.trace.add(f"block {block.index}: {name}", started)
             if self.comm is not None and self.setting.schedule == "synchronous":
                 self.comm.Barrier()
         for block in self.blocks.values():
@@ -252,7 +255,9 @@ class Engine:
             elif index - 1 in self.blocks:
                 packed, block.carried = self._passed.pop(index)
             else:
+                began = time.perf_counter()
                 packed, block.carried = self.comm.recv(source=self.rank - 1, tag=_WAVE)
+                self.meter.waited(began)
                 packed = packed.to(self.device)
             yield block, packed
 

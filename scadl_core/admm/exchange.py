@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from scadl_core.admm.trace import Trace
 from scadl_core.admm.wire import Message, Wire
 from scadl_core.compress import decode, from_bytes
 
@@ -32,12 +33,18 @@ class Meter:
         sent_bytes: Bytes that left the rank, headers included.
         said_bytes: Bytes of all messages between blocks, whether or not they left the rank.
         plain_bytes: What these would have been uncompressed.
+        trace: What the rank did when.
     """
 
     wait_seconds: float = 0.0
     sent_bytes: int = 0
     said_bytes: int = 0
     plain_bytes: int = 0
+    trace: Trace = field(default_factory=Trace)
+
+    def waited(self, began: float) -> None:
+        """Counts what ends now."""
+        self.wait_seconds += self.trace.add("waits", began)
 
 
 class Outbox(Protocol):
@@ -133,7 +140,7 @@ class Outgoing:
         if self.active[turn] is not None:
             began = time.perf_counter()
             self.active[turn].Wait()
-            self.meter.wait_seconds += time.perf_counter() - began
+            self.meter.waited(began)
             self.active[turn] = None
 
 
@@ -157,7 +164,7 @@ class Incoming:
         self.turn = (turn + 1) % len(self.buffers)
         began = time.perf_counter()
         self.requests[turn].Wait()
-        self.meter.wait_seconds += time.perf_counter() - began
+        self.meter.waited(began)
         batch, samples, size = buffer[:_HEAD_BYTES].view(np.int64).tolist()
         shape = (samples, *self.like.shape[1:])
         if size >= 0:

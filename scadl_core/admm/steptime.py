@@ -48,7 +48,7 @@ Name = tuple[str, int, int]  # what, of which block, of which micro-batch
 class Timeline:
     """Operations in the order in which they were added; what they wait for was added before."""
 
-    ends: dict[Name, float] = field(default_factory=dict)
+    spans: dict[Name, tuple[float, float]] = field(default_factory=dict)
     free: dict[int, float] = field(default_factory=dict)
     busy: dict[int, float] = field(default_factory=dict)
 
@@ -61,14 +61,15 @@ class Timeline:
             after: What it waits for, and the seconds that its message takes.
         """
         rank = name[1]
-        ready = max((self.ends[other] + delay for other, delay in after), default=0.0)
+        ready = max((self.spans[other][1] + delay for other, delay in after), default=0.0)
         begin = max(ready, self.free.get(rank, 0.0))
-        self.free[rank] = self.ends[name] = begin + seconds
+        self.free[rank] = begin + seconds
+        self.spans[name] = begin, begin + seconds
         self.busy[rank] = self.busy.get(rank, 0.0) + seconds
 
     def has(self, *names: Name) -> bool:
         """Whether all were added."""
-        return all(name in self.ends for name in names)
+        return all(name in self.spans for name in names)
 
     @property
     def makespan(self) -> float:

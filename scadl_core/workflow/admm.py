@@ -7,6 +7,7 @@ checkpoints, stops, histories and reports are those of every run.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -25,10 +26,12 @@ from scadl_core.admm.fit import communicator, row
 from scadl_core.admm.penalties import Fixed, Penalty
 from scadl_core.admm.problem import Problem
 from scadl_core.admm.rules import BlockADMM, Rule
+from scadl_core.admm.trace import Span, chrome, expected_pipeline
 from scadl_core.comm import World
 from scadl_core.comm.gradients import GradientExchange
 from scadl_core.compress import Relative
 from scadl_core.errors import ConfigError, nearest
+from scadl_core.files import write_json
 from scadl_core.record.plots import residuals
 from scadl_core.workflow.callbacks import sampler
 from scadl_core.workflow.cutting import TaskLoss, cut_network, with_fixed_batches
@@ -127,7 +130,12 @@ class AdmmSolver(GradientSolver):
         if not self.training.rows:
             return {}
         residuals(self.training.rows, self.training.times, folder / "admm.png")
-        return {"admm.png": "Residuals, Lagrangian and penalty of ADMM, and the time of each rank."}
+        write_json(folder / "timeline.json", self.training.timeline())
+        return {
+            "admm.png": "Residuals, Lagrangian and penalty of ADMM, and the time of each rank.",
+            "timeline.json": "What ranks did when in the last iterations, beside a step of a "
+            "pipeline of as long blocks; open it in ui.perfetto.dev or chrome://tracing.",
+        }
 
 
 class _Training(Callback):
@@ -140,6 +148,7 @@ class _Training(Callback):
         self.setting, self.balance_every = setting, balance_every
         self.rows: list[dict[str, float]] = []
         self.times: list[dict[str, float]] = []
+        self.spans: list[tuple[str, list[Span]]] = []
         self.totals: dict[str, float] = {}
         self.engine: Engine | None = None
         self._kept: dict[str, Any] | None = None
@@ -153,6 +162,8 @@ class _Training(Callback):
         problem = Problem(cut_network(task.network, self.blocks), self.loss)
         setting = Setting(**{**vars(self.setting), "device": device, "seed": task.seed})
         self.engine = Engine(problem, self.rule, comm, setting)
+        task.world.barrier()
+        self.engine.meter.trace.zero = time.perf_counter()
         if self._kept is not None:
             self.engine.load(self._kept["blocks"])
             self._set_schedule(self._kept["schedule"])
@@ -201,8 +212,18 @@ class _Training(Callback):
             "plain": meter.plain_bytes,
         }
         self.times = world.gather(own)
+        blocks = engine.placement[engine.rank]
+        name = f"rank {engine.rank}: blocks {blocks.start} to {blocks.stop - 1}"
+        self.spans = world.gather((name, meter.trace.since_zero()))
         self.totals = self._account(world)
         engine.close()
+
+    def timeline(self) -> Any:
+        """The plain values of a trace file."""
+        iterations = max(1, len(self.rows))
+        seconds = [it["working"] / iterations for it in self.times]
+        steps = self.rule.steps if isinstance(self.rule, BlockADMM) else 1
+        return chrome(self.spans, expected_pipeline(seconds, steps) if len(seconds) > 1 else None)
 
     def _account(self, world: World) -> dict[str, float]:
         """Of this process's part of the run, where it was resumed."""

@@ -42,5 +42,5 @@ def test_messages_delay_by_latency_and_bandwidth() -> None:
 def test_block_parallel_waits_for_the_slowest_neighbour_alone() -> None:
     costs = [Cost(1, 1, 1, 0.5, nbytes=8), Cost(2, 2, 2, 0.5, nbytes=8), EQUAL, EQUAL]
     line = block_parallel(costs, Link(0.1, 80.0), local_steps=2, ratio=4.0)
-    assert line.ends["E", 0, 0] == pytest.approx(13 + 0.1 + 8 / 4 / 80)
-    assert line.ends["E", 3, 0] == pytest.approx(6 + 0.1)
+    assert line.spans["E", 0, 0][1] == pytest.approx(13 + 0.1 + 8 / 4 / 80)
+    assert line.spans["E", 3, 0][1] == pytest.approx(6 + 0.1)

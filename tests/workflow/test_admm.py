@@ -42,6 +42,9 @@ def test_a_run_is_trained_reported_resumed_and_used(
     assert 0 < metrics["memory/saved_bytes"] < metrics["memory/saved_bytes_uncompressed"]
     assert metrics["admm/inversions"] > 0 and metrics["admm/gap"] > 0
     assert Path("whole/figures/admm.png").stat().st_size > 0
+    events = json.loads(Path("whole/figures/timeline.json").read_text())["traceEvents"]
+    assert any(it["name"] == "block 1: step" for it in events)
+    assert "timeline.json" in Path("whole/report.html").read_text()
     assert "Residuals, Lagrangian" in Path("whole/report.html").read_text()
     rows = list(csv.DictReader(Path("whole/metrics.csv").read_text().splitlines()))
     assert float(rows[-1]["train/loss"]) < float(rows[0]["train/loss"])
