@@ -229,6 +229,15 @@ def test_an_unreadable_checkpoint(
             "optimizer: torch.optim.AdamW refused its arguments: Invalid learning rate: -1",
         ),
         (
+            ["optimizer=soap", "optimizer.lr=-1"],
+            "optimizer: pytorch_optimizer.SOAP refused its arguments: learning rate must be "
+            "positive. (-1 > 0)",
+        ),
+        (
+            ["optimizer=kfac", "optimizer.damping=-1"],
+            "optimizer.damping: expected a number above 0, got -1",
+        ),
+        (
             ["loader.batch_size=0"],
             "loader.batch_size: expected at least one sample a rank (1 ranks), got 0",
         ),
