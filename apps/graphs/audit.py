@@ -1,18 +1,19 @@
 """The audit of a graph: what is in the files, what was changed, what to know before trusting it.
 
-Suffixes: N node, C class.
+Suffixes: N node, R node of a block, M message, C class.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
-from scipy.sparse.csgraph import connected_components
 
+from apps.graphs.columns import BLOCK
 from apps.graphs.csr import CSR
+from scadl_core.compress.cpu.chunks import Kernel
 from scadl_core.errors import ScadlError
 from scadl_core.record.datareport import DataReport, Table
 
@@ -58,16 +59,45 @@ def report(data: GraphData) -> DataReport:
 
 def homophily(graph: CSR, label_N: NDArray[np.int64]) -> float:
     """The share of messages between labelled nodes of one class; NaN of none."""
-    ends = label_N[graph.rows_of_messages()], label_N[graph.indices]
-    known = (ends[0] >= 0) & (ends[1] >= 0)
-    return float((ends[0] == ends[1])[known].mean()) if known.any() else float("nan")
+    known = alike = 0
+    for at in range(0, graph.num_nodes, BLOCK):
+        rows = slice(at, at + BLOCK)
+        messages = slice(*graph.indptr[[at, min(at + BLOCK, graph.num_nodes)]])
+        to_M = label_N[rows].repeat(graph.degree_N[rows])
+        from_M = label_N[graph.indices[messages]]
+        known_M = (to_M >= 0) & (from_M >= 0)
+        known += int(known_M.sum())
+        alike += int((known_M & (to_M == from_M)).sum())
+    return alike / known if known else float("nan")
 
 
 def _components(graph: CSR) -> str:
-    ones = np.ones(len(graph.indices), np.int8)
-    matrix = sp.csr_matrix((ones, graph.indices, graph.indptr), shape=(graph.num_nodes,) * 2)
-    count, of_N = connected_components(matrix, directed=False)
-    return f"{count}, the largest of {np.bincount(of_N).max()} nodes"
+    lead_N = np.arange(graph.num_nodes, dtype=np.int32)
+    _join(graph.indptr, graph.indices, lead_N)
+    size_N = np.bincount(lead_N)
+    return f"{np.count_nonzero(size_N)}, the largest of {size_N.max()} nodes"
+
+
+def _join_neighbours(indptr: Any, indices: Any, lead_N: Any) -> None:
+    """Leads from every node to the first one of its component, in a forest whose paths are halved
+    as they are walked (Tarjan and van Leeuwen 1984, doi:10.1145/62.2160): nothing of the size of
+    the messages is made.
+    """
+    for i in range(len(lead_N)):
+        for m in range(indptr[i], indptr[i + 1]):
+            a, b = i, indices[m]
+            while lead_N[a] != a:
+                lead_N[a] = lead_N[lead_N[a]]
+                a = lead_N[a]
+            while lead_N[b] != b:
+                lead_N[b] = lead_N[lead_N[b]]
+                b = lead_N[b]
+            lead_N[max(a, b)] = min(a, b)
+    for i in range(len(lead_N)):  # those before it lead to their first one already
+        lead_N[i] = lead_N[lead_N[i]]
+
+
+_join = Kernel(_join_neighbours)
 
 
 def _changes(data: GraphData) -> Iterator[str]:

@@ -33,12 +33,13 @@ def score(source: GraphData, steps: int = 100) -> dict[str, float]:
     """
     target, test = source.target, source.splits["test"]
     train = source.splits["train"][:MOST_NODES]
-    x_NF = torch.from_numpy(np.asarray(source.x_NF[train]) / source.rms_K[0])
+    rms = np.float32(source.rms(source.x_NF))
+    x_NF = torch.from_numpy(np.asarray(source.x_NF[train]) / rms)
     linear = _fit(
         x_NF, torch.from_numpy(target.label[train]), target.kind, len(target.names), steps
     )
     with torch.no_grad():
-        logits = linear(torch.from_numpy(np.asarray(source.x_NF[test]) / source.rms_K[0]))
+        logits = linear(torch.from_numpy(np.asarray(source.x_NF[test]) / rms))
     said_NC = probabilities(target.kind, logits.double().numpy())
     found = scores(target.kind, said_NC, target.label[test], target.names)
     if target.kind == "classes":

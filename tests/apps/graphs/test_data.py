@@ -59,6 +59,15 @@ def test_classes_splits_and_features(write: Write) -> None:
     assert facts["rms_K"][2] == pytest.approx(float(expected), rel=1e-5)
 
 
+@pytest.mark.parametrize("batches", ["neighbours", "clusters", "full"])
+def test_networks_that_pass_messages_are_given_features_as_published(
+    write: Write, batches: str
+) -> None:
+    data = GraphData(write(), batches=batches, scale="rows")
+    assert data.facts()["rms_K"] == [1.0]
+    assert data.rms(data.x_NF) > 0
+
+
 def test_a_batch_is_the_samples(write: Write) -> None:
     samples = GraphData(write(), hops=2).samples("train")
     batch = samples.batch([3, 0], None)
