@@ -23,6 +23,7 @@ from typing import IO, Any, NamedTuple
 from scadl_core.comm.world import World
 
 _INTERVAL_S = 0.25  # survivors are ended by MPI about a second after a rank died
+_AT_WORK = 0.1  # of a processor, by which a silent process is told from a stopped one
 _WRITES_A_SECOND = 400  # of all ranks together, so that a shared file system is not kept busy
 
 
@@ -84,17 +85,22 @@ class Heartbeat:
             self.folder.rmdir()  # by the last one
 
     def _beat(self) -> None:
-        seen, since, before = None, 0.0, time.monotonic()
+        seen, since, worked, before = None, 0.0, 0.0, time.monotonic()
         while not self._ended.wait(self.seconds):
             self._write()
             now, sign = time.monotonic(), _read(_file(self.folder, self._next))
             # Who was stopped itself, with all others or alone, has not seen what they wrote.
             if sign != seen or now - before > 1 + 4 * self.seconds:
-                seen, since = sign, now
+                seen, since, worked = sign, now, _processor_seconds(sign)
             before = now
-            silence = now - since if seen is not None and seen.rank != self.world.rank else 0.0
-            if seen is not None and self.stalled_after and silence > self.stalled_after:
-                self._end(seen)
+            if self.stalled_after is None or seen is None or seen.rank == self.world.rank:
+                continue
+            if now - since > self.stalled_after:
+                # A long call of a library that lets no other thread run is no stall.
+                if _processor_seconds(seen) - worked > _AT_WORK * (now - since):
+                    since, worked = now, _processor_seconds(seen)
+                else:
+                    self._end(seen)
 
     def _write(self) -> None:
         own = Sign(self.world.rank, self.step, time.time(), socket.gethostname(), os.getpid())
@@ -153,6 +159,17 @@ def forget(folder: Path) -> None:
     """Removes the files of a run that was not ended by itself."""
     for path in folder.glob("rank-*"):
         path.unlink(missing_ok=True)
+
+
+def _processor_seconds(sign: Sign | None) -> float:
+    """That the process has taken; 0 where that cannot be seen, as on another host."""
+    if sign is None or sign.host != socket.gethostname():
+        return 0.0
+    try:
+        fields = Path(f"/proc/{sign.process}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+    except (OSError, ValueError, IndexError):
+        return 0.0
 
 
 def _interval(ranks: int) -> float:

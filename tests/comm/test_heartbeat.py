@@ -24,12 +24,16 @@ rank, seconds = int(sys.argv[2]), float(sys.argv[3])
 with Heartbeat(Path(sys.argv[1]), World(rank, 2), 2.0) as heart:
     heart.step = 7
     time.sleep(seconds)
+    if len(sys.argv) > 4:
+        began = time.monotonic()
+        sum(range(2 * 10**8))  # lets no other thread run
+        print(time.monotonic() - began)
 print("ended")
 """
 
 
-def start(folder: Path, rank: int, seconds: float) -> subprocess.Popen[str]:
-    words = [sys.executable, "-c", RANK, str(folder), str(rank), str(seconds)]
+def start(folder: Path, rank: int, seconds: float, *more: str) -> subprocess.Popen[str]:
+    words = [sys.executable, "-c", RANK, str(folder), str(rank), str(seconds), *more]
     return subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
@@ -109,3 +113,11 @@ def test_who_was_stopped_with_all_others_misses_nobody(tmp_path: Path) -> None:
 def test_who_has_ended_is_not_missed(tmp_path: Path) -> None:
     long, short = start(tmp_path, 0, 6), start(tmp_path, 1, 0.5)
     assert [it.communicate(timeout=30)[0] for it in (short, long)] == ["ended\n"] * 2
+
+
+def test_who_works_without_a_word_is_not_missed(tmp_path: Path) -> None:
+    """As in a partition of a large graph, which is one call of a library."""
+    waiting, working = start(tmp_path, 0, 9), start(tmp_path, 1, 0.5, "works")
+    found = [it.communicate(timeout=60)[0].split() for it in (working, waiting)]
+    assert [it[-1] for it in found] == ["ended"] * 2
+    assert float(found[0][0]) > 2.5  # longer than after what it would have been missed
