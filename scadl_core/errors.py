@@ -69,11 +69,11 @@ class NewerStreamError(StreamError):
     """Compressed bytes of a later version of the format."""
 
 
-def nearest(word: str, known: Iterable[str]) -> str:
+def nearest(word: object, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the closest known names, else the whole list.
 
     Args:
-        word: What was asked for.
+        word: What was asked for; what is no text is close to nothing.
         known: What there is.
 
     Returns:
@@ -81,7 +81,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
     """
     names = sorted(set(known))
     folded = {name.casefold(): name for name in names}
-    close = difflib.get_close_matches(word.casefold(), folded, n=3, cutoff=0.6)
+    close = difflib.get_close_matches(str(word).casefold(), folded, n=3, cutoff=0.6)
     if close:
         return "; did you mean " + " or ".join(repr(folded[name]) for name in close) + "?"
     if len(names) > 12:
