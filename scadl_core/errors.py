@@ -69,6 +69,21 @@ class NewerStreamError(StreamError):
     """Compressed bytes of a later version of the format."""
 
 
+def check_whole(key: str, value: object, least: int = 1, most: int | None = None) -> None:
+    """Raises ConfigError for what is no whole number within these limits.
+
+    Args:
+        key: In the configuration.
+        value: What was asked for.
+        least: That it may be.
+        most: That it may be; None: whatever fits into memory.
+    """
+    is_whole = isinstance(value, int) and not isinstance(value, bool)
+    if not is_whole or value < least or (most is not None and value > most):  # type: ignore[operator]
+        limits = f"from {least}" if most is None else f"from {least} to {most}"
+        raise ConfigError(f"{key}: expected a whole number {limits}, got {value!r}")
+
+
 def nearest(word: object, known: Iterable[str]) -> str:
     """The end of a message about an unknown name: the closest known names, else the whole list.
 

@@ -30,12 +30,13 @@ from apps.graphs.partition import partition
 from apps.graphs.propose import propose
 from apps.graphs.samples import BATCHES, GraphSamples
 from scadl_core.comm import World
-from scadl_core.errors import ConfigError, DataError, nearest
+from scadl_core.errors import ConfigError, DataError, check_whole, nearest
 from scadl_core.files import Paths, reading
 from scadl_core.record.datareport import DataReport
 from scadl_core.workflow.statistics import Moments
 
 Floats = NDArray[np.float32]
+MOST_HOPS = 64  # features are kept after each
 SCALINGS = ("auto", "standard", "rows", "none")
 LABELLED = ("target", "kind", "label_use")  # where labels are inputs
 STORAGES = ("auto", "memory", "disk")
@@ -121,6 +122,8 @@ class GraphData:
         for name, words in words_of.items():
             if given[name] not in words:
                 raise ConfigError(f"data.{name}: got {given[name]!r}{nearest(given[name], words)}")
+        check_whole("data.hops", hops, 0, MOST_HOPS)
+        check_whole("data.parts", parts)
         if label_use and batches != "hops":
             raise ConfigError("data.label_use=true needs a model of hops, such as model=sign")
         self.scale, self.label_use, self.memory_GiB, self.store = (

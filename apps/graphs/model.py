@@ -12,7 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from scadl_core.errors import ConfigError, nearest
+from scadl_core.errors import ConfigError, check_whole, nearest
+
+MOST = {"hops": 64, "depth": 1000, "heads": 1000}
+
+
+def _check(**sizes: int) -> None:
+    for name, size in sizes.items():
+        check_whole(f"model.{name}", size, 0 if name == "hops" else 1, MOST.get(name))
 
 
 def perceptron(sizes: Sequence[int], dropout: float) -> nn.Sequential:
@@ -32,6 +39,15 @@ class Chain(nn.Module):
     """A network that makes one tensor of the hops, and sends it through a chain of blocks."""
 
     blocks: nn.Sequential
+    hops: int
+
+    def check_hops(self, x_BKF: Tensor) -> None:
+        """Raises ConfigError where the data have another number of hops."""
+        if x_BKF.shape[1] != self.hops + 1:
+            raise ConfigError(
+                f"data.hops={x_BKF.shape[1] - 1}: the network takes model.hops={self.hops}; leave "
+                "data.hops out, or set both"
+            )
 
     def enter(self, x_BKF: Tensor) -> Tensor:
         """What the chain is given."""
@@ -85,12 +101,14 @@ class GraphAugmentedMLP(Chain):
         super().__init__()
         if use not in ("all", "last"):
             raise ConfigError(f"model.use: got {use!r}{nearest(use, ('all', 'last'))}")
-        self.first = 0 if use == "all" else hops
+        _check(hops=hops, width=width, depth=depth)
+        self.hops, self.first = hops, 0 if use == "all" else hops
         inputs = in_channels * (hops + 1 - self.first)
         self.blocks = perceptron([inputs, *[width] * (depth - 1), out_channels], dropout)
 
     def enter(self, x_BKF: Tensor) -> Tensor:
         """Shape (B, H)."""
+        self.check_hops(x_BKF)
         return x_BKF[:, self.first :].flatten(1)
 
 
@@ -104,6 +122,8 @@ class SIGN(Chain):
         dropout: float = 0.5, input_dropout: float = 0.0,
     ) -> None:  # fmt: skip
         super().__init__()
+        _check(hops=hops, width=width, depth=depth)
+        self.hops = hops
         self.inputs = nn.ModuleList(nn.Linear(in_channels, width) for _ in range(hops + 1))
         self.before = nn.Dropout(input_dropout)
         self.middle = nn.Sequential(nn.LayerNorm(width * (hops + 1)), nn.PReLU())
@@ -112,6 +132,7 @@ class SIGN(Chain):
 
     def enter(self, x_BKF: Tensor) -> Tensor:
         """Shape (B, H)."""
+        self.check_hops(x_BKF)
         hops = self.before(x_BKF).unbind(1)
         hidden = [layer(x_BF) for layer, x_BF in zip(self.inputs, hops, strict=True)]
         return self.middle(torch.cat(hidden, 1))
@@ -162,6 +183,8 @@ class HopAttention(Chain):
         dropout: float = 0.5,
     ) -> None:  # fmt: skip
         super().__init__()
+        _check(hops=hops, width=width, depth=depth)
+        self.hops = hops
         self.inputs = nn.Linear(in_channels, width)
         self.reference = perceptron([in_channels * (hops + 1), width], 0.0)
         self.gate = nn.Linear(2 * width, 1)
@@ -169,6 +192,7 @@ class HopAttention(Chain):
 
     def enter(self, x_BKF: Tensor) -> Tensor:
         """Shape (B, H)."""
+        self.check_hops(x_BKF)
         hidden_BKH = self.inputs(x_BKF)
         reference_BH = self.reference(x_BKF.flatten(1))
         both = torch.cat([hidden_BKH, reference_BH[:, None].expand_as(hidden_BKH)], 2)
@@ -204,6 +228,7 @@ class MessagePassing(nn.Module):
         from apps.graphs.message import GAT, GCN, GraphSAGE
 
         kinds: dict[str, Any] = {"gcn": GCN, "sage": GraphSAGE, "gat": GAT}
+        _check(width=width, depth=depth, heads=heads)
         if layer not in kinds:
             raise ConfigError(f"model.layer: got {layer!r}{nearest(layer, kinds)}")
         # The weights of edges are those of the whole graph, whatever part of it is at hand.

@@ -216,7 +216,7 @@ class NodeTask(Task):
 
 
 def _weights(count_C: Sequence[float], how: str) -> Tensor:
-    if how not in WEIGHTINGS:
+    if not isinstance(how, str) or how not in WEIGHTINGS:
         raise ConfigError(f"task.class_weights: got {how!r}{nearest(how, WEIGHTINGS)}")
     count = torch.tensor(count_C, dtype=torch.float32)
     weight_C = torch.where(count > 0, count.clamp_min(1) ** WEIGHTINGS[how], 0.0)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from apps.hep.particlenet import ParticleNet as ParticleNet
 from apps.hep.transformer import ParticleTransformer as ParticleTransformer
-from scadl_core.errors import ConfigError
+from scadl_core.errors import check_whole
 
 SCALE = 10.0  # divides sums over constituents, of which there are some tens
 
@@ -42,8 +42,8 @@ class DeepSets(nn.Module):
         num_classes: int, width: int = 64, depth: int = 3, head: int = 2,
     ) -> None:  # fmt: skip
         super().__init__()
-        if min(width, depth, head) < 1:
-            raise ConfigError(f"model: width={width}, depth={depth}, head={head}: 1 or more each")
+        for name, size in (("width", width), ("depth", depth), ("head", head)):
+            check_whole(f"model.{name}", size, most=None if name == "width" else 1000)
         widths = [num_particles + num_flat, *[width] * depth]
         each = [Each(before, after) for before, after in pairwise(widths)]
         after = [nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(head)]

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from scadl_core.errors import ConfigError
+from scadl_core.errors import ConfigError, check_whole
 
 FAR = 1e9
 
@@ -43,6 +43,12 @@ class ParticleNet(nn.Module):
             raise ConfigError(
                 "model: ParticleNet needs data.inputs.particles and data.constituents.points"
             )
+        for name, size in (("neighbours", neighbours), ("head", head)):
+            check_whole(f"model.{name}", size)
+        if isinstance(widths, str) or not widths:
+            raise ConfigError(f"model.widths: expected one or more numbers, got {widths!r}")
+        for number, width in enumerate(widths):
+            check_whole(f"model.widths[{number}]", width)
         self.first = nn.LayerNorm(num_particles)
         pairs = zip([num_particles, *widths], widths, strict=False)
         self.blocks = nn.ModuleList(EdgeConv(*pair, neighbours) for pair in pairs)

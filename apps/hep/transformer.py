@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from scadl_core.errors import ConfigError
+from scadl_core.errors import ConfigError, check_whole
 
 SMALLEST = 1e-8
 PAIRS = 4  # ln of distance, of transverse momentum and its share, of mass squared
@@ -45,6 +45,9 @@ class ParticleTransformer(nn.Module):
                 "model: ParticleTransformer needs data.inputs.particles and "
                 "data.constituents.vectors"
             )
+        sizes = {"width": width, "heads": heads, "layers": layers, "pair_width": pair_width}
+        for name, size in sizes.items():
+            check_whole(f"model.{name}", size, most=1000 if name == "layers" else None)
         if width % heads:
             raise ConfigError(f"model.width={width} must be a multiple of model.heads={heads}")
         self.embed = nn.Sequential(

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
 
-from scadl_core.errors import ConfigError
+from scadl_core.errors import check_whole
 from scadl_core.workflow.tiles import FieldMean
 
 
@@ -222,5 +222,4 @@ class Sum(nn.Sequential):
 
 def _check(**sizes: int) -> None:
     for name, size in sizes.items():
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1:
-            raise ConfigError(f"model.{name}: expected a whole number from 1, got {size!r}")
+        check_whole(f"model.{name}", size)

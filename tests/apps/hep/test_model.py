@@ -131,3 +131,23 @@ def test_any_cut_of_deep_sets_is_the_network() -> None:
         for block in cut_network(network, blocks):
             hidden = block(hidden)
         torch.testing.assert_close(hidden, network(*given), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize(
+    ("network", "sizes", "key"),
+    [
+        (DeepSets, {"width": 0}, "model.width"),
+        (DeepSets, {"depth": 10**9}, "model.depth"),
+        (DeepSets, {"head": -1}, "model.head"),
+        (ParticleNet, {"neighbours": 0}, "model.neighbours"),
+        (ParticleNet, {"widths": [32, 0]}, r"model.widths\[1\]"),
+        (ParticleNet, {"widths": []}, "model.widths"),
+        (ParticleTransformer, {"heads": 0}, "model.heads"),
+        (ParticleTransformer, {"layers": -1}, "model.layers"),
+        (ParticleTransformer, {"pair_width": 0}, "model.pair_width"),
+        (ParticleTransformer, {"width": 6}, "model.width=6 must be a multiple"),
+    ],
+)
+def test_sizes_that_no_network_has(network: type, sizes: dict[str, object], key: str) -> None:
+    with pytest.raises(ConfigError, match=key):
+        network(**SIZES, **sizes)
