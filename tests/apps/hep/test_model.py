@@ -114,7 +114,6 @@ def test_every_pair_has_its_number(count: int) -> None:
         (ParticleNet, {"num_points": 0}, "data.constituents.points"),
         (ParticleTransformer, {"num_vectors": 0}, "data.constituents.vectors"),
         (ParticleTransformer, {"heads": 5}, "multiple of model.heads"),
-        (DeepSets, {"width": 0}, "1 or more"),
     ],
 )
 def test_what_a_network_needs(network: type, sizes: dict[str, int], said: str) -> None:
