@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache, partial
@@ -17,7 +18,9 @@ if TYPE_CHECKING:
 # Gives the number of rows, the bounds of clusters, and the type of each branch.
 About = Callable[[], tuple[int, list[int], dict[str, str]]]
 CLASSES = ("TTree", "TNtuple", "TNtupleD", "ROOT::RNTuple", "ROOT::Experimental::RNTuple")
-MOST_OPEN = 100  # files a process keeps open: opening one takes as long as reading 3000 jets
+# Files that a process keeps open, each in every thread that reads: opening one takes as long as
+# reading 3000 jets, half a megabyte, and one of the files that the system allows.
+MOST_OPEN = min(500, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 4)
 # Nothing that is read stays in memory. uproot's own choice of a source asks a loop of asyncio for
 # each branch, which takes as long as all else; a file that is mapped to memory ends the process if
 # it is cut while it is read.
