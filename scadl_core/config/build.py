@@ -98,7 +98,9 @@ class Factory:
 
 
 def _is_of_a_library(error: BaseException | None) -> bool:
-    return type(error).__module__.partition(".")[0] not in ("builtins", "torch", "scadl_core")
+    """Lightning's are told by the solver, whose arguments they are about."""
+    own = type(error).__module__.partition(".")[0]
+    return own not in ("builtins", "torch", "scadl_core", "lightning")
 
 
 @contextmanager
