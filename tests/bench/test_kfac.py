@@ -14,7 +14,7 @@ from scadl_core.bench.training import Method, methods
 
 def test_costs_are_over_sgd() -> None:
     x = torch.randn(600, 4, generator=torch.Generator().manual_seed(0))
-    problem = Problem("line", lambda: nn.Linear(4, 2), 9 * x, (x[:, 0] > 0).long(), 64, 2)
+    problem = Problem("line", lambda: nn.Linear(4, 2), 9 * x, (x[:, 0] > 0).long(), 64, 30)
     taking_part = {
         "SGD": Method(lambda m, rate: SGD(m.parameters(), lr=rate), 0.1),
         "K-FAC (1, 10)": methods()["K-FAC (1, 10)"],
